@@ -49,8 +49,13 @@ REFUSED: dict[int, str] = {
         "an empty store; its connection is closed",
     MasterNote.NOTE_DELETED:
         "slave {peer} was too slow: log position {value} is deleted; its connection is closed",
-    MasterNote.NOTE_SILENT: "{peer} has not reported for too long; its connection is closed",
-    MasterNote.NOTE_NO_PLACE: "{peer} finds no place among the slaves; its connection is closed",
+    MasterNote.NOTE_SILENT:
+        "{peer} has reported nothing for {value} ms; its connection is closed: expected its "
+        "replication.heartbeat_interval_ms to be less than replication.housekeeping_interval_ms "
+        "here",
+    MasterNote.NOTE_NO_PLACE:
+        "{peer} finds no place among the slaves: expected at most 32, and 16 of one address; its "
+        "connection is closed",
     MasterNote.NOTE_UNREADABLE:
         "the log cannot be read for slave {peer} (error {value}); its connection is closed"}
 DAMAGED = ("the log is damaged at position %d: slave %s gets nothing from there on; mqcore verify "
@@ -93,6 +98,7 @@ class HaMaster:
             **limits(self._settings.replication))
         self._greeted = b""
         self._damaged: set[int] = set()      # log positions: slaves come again and again
+        self._twins: set[int] = set()        # ids that several slaves have
         self._slots = FigureSlots(self._segment)
         self._pace = Pace(0, time.monotonic())
         self._courtesy: Courtesy | None = None       # while somebody catches up
@@ -180,11 +186,20 @@ class HaMaster:
         rate = self._pace.a_second(total("sent_log_bytes"), now_s)
         self._slots.put("slave_lag_messages", messages)
         self._slots.put("sent_log_rate", rate)
+        self._say_twins()
         late_ms = total("slave_lag_ms")
         if late_ms >= BEHIND_MS and now_s - self._said_at >= SAY_INTERVAL_S:
             self._said_at = now_s
             log.info("the last of %d slaves is %d bytes behind, %d messages, %d ms; %.1f MB/s go "
                      "to slaves", total("slaves"), behind, messages, late_ms, rate / 1e6)
+
+    def _say_twins(self) -> None:
+        """Each id once in the life of the process."""
+        for number, one, other in self._loop.twins():
+            if number not in self._twins:
+                self._twins.add(number)
+                log.warning("the slaves %s and %s have the same broker.id, %d, and count as one: "
+                            "expected another one in each", one, other, number)
 
     def _say_damaged(self, peer: str, position: int) -> None:
         """Once in the life of the process."""

@@ -54,7 +54,13 @@ ENDED: dict[int, str] = {
         "a record of {value} bytes is too large: expected store.message_size_max_bytes to be as "
         "large as the master's",
     SlaveNote.NOTE_REFUSED: "the writer has refused bytes: {status}",
-    SlaveNote.NOTE_MASTER_SILENT: "the master has said nothing for {value} ms"}
+    SlaveNote.NOTE_MASTER_SILENT:
+        "the master has said nothing for {value} ms: expected its "
+        "replication.heartbeat_interval_ms to be less than replication.housekeeping_interval_ms "
+        "here"}
+POSITION_BITS = 60                           # of slave.pxd
+NO_POSITION = ("a frame says that it begins at {value}, which is no log position: this is no "
+               "master's HA port")
 OTHER: dict[int, str] = {
     SlaveNote.NOTE_OTHER_LOG:
         "its log is another one than the log here, at position {value}: a slave of it needs an "
@@ -301,8 +307,10 @@ class HaSlave:
             elif not self._segment.stop_requested(self.slot):
                 status = PutStatus(value).name if kind == SlaveNote.NOTE_REFUSED else ""
                 status += DAMAGED if status == "PUT_RAW_DAMAGED" else ""
+                is_place = kind != SlaveNote.NOTE_OTHER_PLACE or not value >> POSITION_BITS
                 log.warning("the link to the master at %s has ended: %s", printable(self._address),
-                            ENDED[kind].format(value=value, status=status))
+                            (ENDED[kind] if is_place else NO_POSITION).format(
+                                value=value, status=status))
             if kind == SlaveNote.NOTE_REFUSED and value in AT_ONCE:
                 self._retries = 0
             self._later()

@@ -34,6 +34,8 @@ from mqcore.store.verify.store import DELAY_LEVELS_MS
 STREAM = "-"
 TOLD_EVERY_S = 1.0
 MEGABYTE = 1_000_000
+SEGMENT_NAME_DIGITS = 20          # a position, as a segment is called
+POSITION_MAX = (1 << 63) - 1
 
 
 class Refused(click.ClickException):
@@ -54,9 +56,11 @@ class Position(click.ParamType):
         text = str(value)
         if not text.startswith("@"):
             return Until(time_ms=Time().convert(text, param, ctx))
-        if not (text[1:].isascii() and text[1:].isdecimal() and len(text) < 20):
+        digits = text[1:]
+        if not (digits.isascii() and digits.isdecimal() and len(digits) <= SEGMENT_NAME_DIGITS
+                and int(digits) <= POSITION_MAX):
             self.fail(f"{value!r}: expected @ and a log position in bytes", param, ctx)
-        return Until(position=int(text[1:]))
+        return Until(position=int(digits))
 
 
 def _progress(*, shown: bool) -> Callable[[int], None] | None:
@@ -165,7 +169,8 @@ def described(manifest: Manifest) -> dict[str, Any]:
 @click.option("--check", is_flag=True, help="Hold all bytes of the backup against their sums.")
 @click.option("--delay-levels", "delay_levels_ms", type=DelayLevels(), default=DELAY_LEVELS_MS,
               show_default="stock's 18 levels", help="The broker's messageDelayLevel.")
-@json_option
+@click.option("--json", "as_json", is_flag=True,
+              help="Print one JSON object, with --list one in a line for each backup.")
 def restore_command(source: Path, to: Path | None, until: Until | None, listed: bool, check: bool,
                     delay_levels_ms: tuple[int, ...], as_json: bool) -> None:
     """

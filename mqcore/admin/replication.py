@@ -33,6 +33,7 @@ from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.identity import IDENTITY_FILE
 from mqcore.replication.peers import PeerError, PeerState, states
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
+from mqcore.shm.members import MEMBER_ID_MAX
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.store import files
 from mqcore.store.log.folders import LOG, LogFolders
@@ -43,8 +44,11 @@ from mqcore.wire.printable import printable
 
 RUN_PREFIX = "mqcore-"            # of the shared memory of a run
 SILENT_MS = 1000                  # of etcd, that is worth a word
+NOBODY = "0"                      # of failoverLeader
 SUPERVISOR_TITLE = b"mqcore: supervisor"
-BROKER_IDS = click.IntRange(1, (1 << 63) - 1)
+broker_id_option = click.option(
+    "--broker-id", type=click.IntRange(1, MEMBER_ID_MAX), show_default="a slave's own, else 1",
+    help="Its id among the brokers of its name; each has another one.")
 namesrv_option = click.option(
     "-n", "--namesrv", multiple=True, default=("127.0.0.1:9876",), show_default=True,
     metavar="HOST:PORT", help="A name server; may be repeated.")
@@ -58,7 +62,7 @@ def replication_group() -> None:
 @replication_group.command("status")
 @namesrv_option
 @click.argument("broker")
-@json_option
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object for each.")
 @signed
 def status_command(namesrv: tuple[str, ...], broker: str, *, as_json: bool,
                    credentials: Credentials | None) -> None:
@@ -76,10 +80,11 @@ def status_command(namesrv: tuple[str, ...], broker: str, *, as_json: bool,
             continue
         epoch = "no epoch" if row["epoch"] is None else f"epoch {row['epoch']} of {row['master']}"
         say(f"{row['address']:<22} id {row['brokerId']:<3} {row['role']:<13} log {row['first']} to "
-            f"{row['end']}, {row['behindBytes']} bytes behind, {epoch}{_of_election(row)}")
+            f"{row['end']}, {row['behindBytes']} bytes behind, {epoch}{election_words(row)}")
 
 
-def _of_election(row: dict[str, Any]) -> str:
+def election_words(row: dict[str, Any]) -> str:
+    """What the line of a broker says of who is elected; empty: nobody is."""
     found = row["election"]
     if not found:
         return ""
@@ -87,6 +92,8 @@ def _of_election(row: dict[str, Any]) -> str:
         "failoverLeaseMillis", "failoverEtcdSilentMillis"))
     leader, epoch, in_sync = (printable(found.get(key, "?")) for key in (
         "failoverLeader", "failoverEpoch", "failoverInSync"))
+    if leader == NOBODY:
+        leader = "nobody that it knows of"
     return (f", elected: {leader} in epoch {epoch}, set {in_sync}, lease "
             + (f"{left_ms / 1000:.1f} s" if left_ms else "none")
             + (f", etcd silent for {silent_ms / 1000:.1f} s" if silent_ms > SILENT_MS else ""))
@@ -183,16 +190,21 @@ def log_end(store: Path, pid: int, log_folders: LogFolders | None) -> int:
 
 @replication_group.command("demote")
 @store_argument
-@click.option("--broker-id", type=BROKER_IDS, default=1, show_default=True,
-              help="Its id among the brokers of its name; each has another one.")
-def demote_command(store: Path, broker_id: int) -> None:
+@broker_id_option
+def demote_command(store: Path, broker_id: int | None) -> None:
     """
-    Make a slave of the master with STORE; the other one has to be promoted.
+    Make a slave of the master with STORE; the other one has to be promoted. A slave gets another
+    id, by --broker-id.
 
     It follows if all of its log is the new master's; else it says how much is not, and mqcore
     replication rejoin keeps and cuts that.
     """
-    _change(store, lambda standing: demoted(standing, broker_id), "slave")
+    def change(standing: Standing) -> Standing:
+        if broker_id is None and standing.state is State.FOLLOWS:
+            raise RoleError("it is a slave already: --broker-id gives it another id")
+        return demoted(standing, broker_id)
+
+    _change(store, change, "slave")
 
 
 def _change(store: Path, change: Callable[[Standing], Standing], role: str,
@@ -252,12 +264,13 @@ def _command_of(pid: int) -> bytes:
 @store_argument
 @click.option("--master", required=True, metavar="HOST:PORT",
               help="HA port of the broker that leads now.")
-@click.option("--broker-id", type=BROKER_IDS, default=1, show_default=True,
-              help="Its id among the brokers of its name; each has another one.")
+@broker_id_option
+@click.option("--force", is_flag=True,
+              help="Also when STORE ends with a later epoch than the master, which is cut then.")
 @log_option
 @json_option
-def rejoin_command(store: Path, master: str, broker_id: int, log_folders: LogFolders | None, *,
-                   as_json: bool) -> None:
+def rejoin_command(store: Path, master: str, broker_id: int | None,
+                   log_folders: LogFolders | None, *, force: bool, as_json: bool) -> None:
     """
     Make a slave of STORE, which no broker uses meanwhile and which was overtaken.
 
@@ -266,7 +279,7 @@ def rejoin_command(store: Path, master: str, broker_id: int, log_folders: LogFol
     """
     try:
         found = rejoin(store, split_address(master), broker_id, log_folders,
-                       partial(settle_again, store))
+                       partial(settle_again, store), force=force)
     except StoreInUseError as error:
         raise click.ClickException(f"{error}; stop it first") from error
     except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,

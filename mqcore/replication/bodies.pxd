@@ -31,7 +31,7 @@ cdef inline void pieces_drop(Checker* c, Link* l, int64_t position) noexcept nog
             l.pieces[i] = l.pieces[i + 1]
 
 
-cdef inline int64_t send_small(Link* l) noexcept nogil:
+cdef inline int64_t send_small(Checker* c, Link* l) noexcept nogil:
     """A frame that has not begun, with one call: as link_write; 0: it is not to be read."""
     cdef uint8_t[FRAME_HEAD_SIZE + COPIED_BYTES_MAX] bytes
     cdef int64_t put
@@ -43,6 +43,7 @@ cdef inline int64_t send_small(Link* l) noexcept nogil:
         l.head_sent = <int>min(put, <int64_t>FRAME_HEAD_SIZE)
         l.position += put - l.head_sent
         l.left -= put - l.head_sent
+        pieces_drop(c, l, l.position)
     return put
 
 

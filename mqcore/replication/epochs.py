@@ -43,6 +43,7 @@ TABLE_BYTES_MAX = 1 << 20
 NAME_LENGTH_MAX = 255
 HISTORY_LENGTH = 32
 NUMBER_MAX = (1 << 63) - 1
+FIRST_SLAVE = 1                  # its id, where none is said
 PEERS_EPOCH_MAX = 1 << 62        # of who tells us: there is always one behind it
 
 
@@ -218,9 +219,15 @@ def promoted(standing: Standing, *, synchronous: bool) -> Standing:
         Role.SYNC_MASTER if synchronous else Role.ASYNC_MASTER, 0))
 
 
-def demoted(standing: Standing, broker_id: int) -> Standing:
-    """The same store, told to follow."""
-    return replace(standing, state=State.FOLLOWS, told=Told(Role.SLAVE, broker_id))
+def demoted(standing: Standing, broker_id: int | None) -> Standing:
+    """
+    The same store, told to follow with this id; None: a slave keeps the one that it has, who leads
+    gets the first.
+    """
+    if broker_id is None and standing.state is State.FOLLOWS:
+        return standing
+    return replace(standing, state=State.FOLLOWS, told=Told(
+        Role.SLAVE, FIRST_SLAVE if broker_id is None else broker_id))
 
 
 def read(store: Path) -> Standing | None:

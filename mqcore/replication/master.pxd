@@ -42,7 +42,7 @@ cpdef enum MasterNote:
     NOTE_BEYOND = 4                   # its report is one that we have not, or it was not sent; the report
     NOTE_BEFORE = 5                   # it asks for what we have no longer; the report
     NOTE_DELETED = 6                  # what is next for it is deleted; the position
-    NOTE_SILENT = 7                   # it has said nothing for housekeeping_interval_ms
+    NOTE_SILENT = 7                   # it has said nothing for so many ms
     NOTE_NO_PLACE = 8                 # too many links
     NOTE_UNREADABLE = 9               # the log cannot be read; errno
     NOTE_DAMAGED = 10                 # what is next for it is not what was written; where that record begins

@@ -237,6 +237,7 @@ cdef bint take_check(Master* m, Link* l) noexcept nogil:
     cdef int64_t position = 0
     cdef int piece, state = checker_take(m.checker, place_of(m, l), &position, &piece)
     piece_put(m.checker, l, piece)
+    pieces_drop(m.checker, l, l.position)        # it may have been sent meanwhile, from the file
     if state >= CHECK_RIGHT:
         l.checking = False
     if state == CHECK_UNREADABLE:
@@ -349,7 +350,9 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
                 m, l, published, now_ms):
             return done
         before = l.position
-        put = send_small(l) if l.head_sent == 0 and 0 < l.left <= COPIED_BYTES_MAX else 0
+        put = 0
+        if l.head_sent == 0 and 0 < l.left <= COPIED_BYTES_MAX:
+            put = send_small(m.checker, l)
         if word:
             put = send_word(m, l, published)
         elif put == 0 and l.head_sent < FRAME_HEAD_SIZE:
@@ -505,7 +508,7 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
             done += put
             more[0] = more[0] or (l.fd >= 0 and put >= TURN_BYTES)
         if l.fd >= 0 and now_ms - l.heard_ms > m.housekeeping_ms:
-            link_close(m, l, NOTE_SILENT, 0)
+            link_close(m, l, NOTE_SILENT, now_ms - l.heard_ms)
         more[0] = more[0] or (l.fd >= 0 and l.readable)
     in_sync_judge(m)
     for i in range(LINKS_MAX):

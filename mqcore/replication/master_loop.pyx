@@ -29,6 +29,7 @@ from mqcore.replication.links cimport (
     LINKS_MAX,
     LISTENER_KEY,
     MASTER_LISTENERS_MAX,
+    Link,
     Master,
 )
 from mqcore.replication.master cimport (
@@ -50,6 +51,13 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     GATHER_US = 2000                  # while nobody waits for slaves, they get more at a time
     GATHER_BYTES = 64 << 10           # who has as much to come has no need of a pause
+    TWIN_MS = 1000                    # so long behind its successor nothing comes of a dead link
+
+
+cdef bint are_twins(const Link* l, const Link* other) noexcept nogil:
+    """Whether two slaves have one id (HM3): the elder link is heard of while the younger one lives."""
+    return l.reported and other.reported and l.member and l.member == other.member and min(
+        l.heard_ms, other.heard_ms) > max(l.opened_ms, other.opened_ms) + TWIN_MS
 
 
 cdef bint is_gathering(Master* m, int64_t sent) noexcept nogil:
@@ -212,6 +220,13 @@ cdef class MasterLoop:
         return [(self.m.links[i].peer.decode(), self.m.links[i].ours != 0, self.m.links[i].position,
                  self.m.links[i].acked)
                 for i in range(LINKS_MAX) if self.m.links[i].reported]
+
+    def twins(self) -> list[tuple[int, str, str]]:
+        """(broker.id, host:port, host:port) of slaves that have one id, and so count as one."""
+        return [(self.m.links[i].member, self.m.links[i].peer.decode(),
+                 self.m.links[k].peer.decode())
+                for i in range(LINKS_MAX) for k in range(i)
+                if are_twins(&self.m.links[i], &self.m.links[k])]
 
     def notes(self) -> tuple[list[tuple[int, str, int]], int]:
         """([(MasterNote, host:port, value)] since the last call, how many more)."""

@@ -16,11 +16,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from mqcore.replication import epochs, greeting
-from mqcore.replication.epochs import Standing, State, common_end, demoted
+from mqcore.replication.epochs import History, Standing, State, common_end, demoted
 from mqcore.replication.greet import ANNOUNCE, GREETING_FIXED_SIZE, GREETING_WORDS_MAX
 from mqcore.replication.greeting import Greeting, OtherLogError
 from mqcore.replication.log_bytes import log_crc
@@ -46,6 +47,7 @@ ROOM_LEFT_BYTES: Final = 16 << 20    # on the disk, beside a side file
 
 # Before a cut: the log, the length of its segments, where it ends, where it is cut; bytes.
 BeforeCut = Callable[[LogFolders, int, int, int], None]
+CheckMaster = Callable[[History, History], None]     # the epochs of both, the store's first
 
 
 def _nothing(*_: object) -> None:
@@ -75,23 +77,25 @@ class Overtaken:
     side_file: Path | None = None
 
 
-def rejoin(store: Path, address: tuple[str, int], broker_id: int,
-           log: LogFolders | None = None, before_cut: BeforeCut = _nothing) -> Overtaken:
+def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
+           log: LogFolders | None = None, before_cut: BeforeCut = _nothing, *,
+           force: bool = False) -> Overtaken:
     """
     Make the store at rest one that follows the master whose HA port is at `address` (host, port),
-    as slave `broker_id`; log: where the commit log lies, None: in STORE/commitlog; before_cut: what
-    is to be done with the store's tables, once more after an interruption. Raises RejoinError,
+    as slave `broker_id`, None: as demoted() has it; log: where the commit log lies, None: in
+    STORE/commitlog; before_cut: what is to be done with the store's tables, once more after an
+    interruption; force: also where that master was overtaken by this store. Raises RejoinError,
     StoreInUseError (a broker runs on it), OtherLogError, EpochsError, OSError.
     """
     lock = RepairLock(store)
     try:
-        return _verified(store, log, address, broker_id, before_cut)
+        return _verified(store, log, address, broker_id, before_cut, force)
     finally:
         lock.release()
 
 
 def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
-              broker_id: int, before_cut: BeforeCut) -> Overtaken:
+              broker_id: int | None, before_cut: BeforeCut, force: bool) -> Overtaken:
     if log is None and not (store / LOG).is_dir():
         raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
                           "is")
@@ -102,8 +106,8 @@ def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
     damage = next((one for one in report.findings if one.severity == DAMAGE), None)
     if damage is not None:
         raise RejoinError(f"the store is damaged, mqcore repair first: {damage.line()}")
-    return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"], 0,
-                   before_cut)
+    return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"],
+                   None if force else _check_newer, before_cut)
 
 
 def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, epoch: int,
@@ -114,7 +118,7 @@ def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, 
     EpochsError, OSError.
     """
     follower = replace(_standing(store), state=State.FOLLOWS)
-    return _cut_to(store, log, follower, address, end, epoch, before_cut)
+    return _cut_to(store, log, follower, address, end, partial(_check_epoch, epoch), before_cut)
 
 
 def _standing(store: Path) -> Standing:
@@ -125,16 +129,22 @@ def _standing(store: Path) -> Standing:
 
 
 def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str, int], end: int,
-            epoch: int, before_cut: BeforeCut) -> Overtaken:
-    """follower: what the store is then; epoch: of the other one, 0: whichever it is."""
-    theirs = _of_epoch(greeted(address, end), epoch)
+            check: CheckMaster | None, before_cut: BeforeCut) -> Overtaken:
+    """follower: what the store is then; check: of the master, None: it may be anybody."""
+    def ask(position: int) -> Greeting:
+        found = greeted(address, position)
+        if check is not None:
+            check(follower.history, found.history)
+        return found
+
+    theirs = ask(end)
     position = common_end(follower.history, end, theirs.history, theirs.end)
     if position is None:
         raise RejoinError("the master's log began apart from this one: a slave of it needs an "
                           "empty store")
     _check_segments(log, theirs.segment_bytes)
     _check_below(log, theirs if theirs.checked_to == position
-                 else _of_epoch(greeted(address, position), epoch), position)
+                 else ask(position), position)
     found = Overtaken(position, end, 0, theirs.history.last.master)
     if position < end:
         last_ms = _check_cut(log, theirs.segment_bytes, position)
@@ -147,11 +157,21 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     return found
 
 
-def _of_epoch(theirs: Greeting, epoch: int) -> Greeting:
-    if epoch and theirs.history.last.number != epoch:
-        raise RejoinError(f"who answers leads in epoch {theirs.history.last.number}, and epoch "
+def _check_epoch(epoch: int, _mine: History, theirs: History) -> None:
+    """epoch: that it leads in, 0: whichever it is."""
+    if epoch and theirs.last.number != epoch:
+        raise RejoinError(f"who answers leads in epoch {theirs.last.number}, and epoch "
                           f"{epoch} is the one that was elected: nothing is cut")
-    return theirs
+
+
+def _check_newer(mine: History, theirs: History) -> None:
+    """Of two of which one took over from the other, the other one rejoins."""
+    if theirs.last != mine.last and theirs.last in mine.epochs:
+        raise RejoinError(
+            f"this store ends with epoch {mine.last.number} of {mine.last.master}, which began "
+            f"behind epoch {theirs.last.number} of {theirs.last.master}, the master's last: it is "
+            "that one that was overtaken. Start a broker on this store, and rejoin the other one "
+            "to it; to cut this one all the same: --force")
 
 
 def room_for(store: Path, size: int) -> bool:
@@ -166,25 +186,40 @@ def greeted(address: tuple[str, int], position: int) -> Greeting:
     OtherLogError, OSError.
     """
     until = time.monotonic() + GREETING_S
-    with socket.create_connection(address, timeout=GREETING_S) as link:
+    place = f"{address[0]}:{address[1]}"
+    with _connected(address, place) as link:
         link.sendall(POSITION.pack(ANNOUNCE) + POSITION.pack(position))
-        kind, size = FRAME.unpack(_exactly(link, FRAME.size, until))
+        kind, size = FRAME.unpack(_exactly(link, FRAME.size, until, place))
         if kind != ANNOUNCE or not 0 <= size <= GREETING_FIXED_SIZE + GREETING_WORDS_MAX:
-            raise OtherLogError(f"{address[0]}:{address[1]} is no master of mqcore")
-        return greeting.decode(_exactly(link, size, until))
+            raise OtherLogError(f"{place} is no master of mqcore")
+        return greeting.decode(_exactly(link, size, until, place))
 
 
-def _exactly(link: socket.socket, size: int, until: float) -> bytes:
-    """until: time.monotonic."""
+def _connected(address: tuple[str, int], place: str) -> socket.socket:
+    """Raises OSError, which says where to."""
+    try:
+        return socket.create_connection(address, timeout=GREETING_S)
+    except OSError as error:
+        raise type(error)(f"the master at {place} cannot be reached: "
+                          f"{error.strerror or error}") from error
+
+
+def _exactly(link: socket.socket, size: int, until: float, place: str) -> bytes:
+    """until: time.monotonic; place: host:port of the other end."""
     found = bytearray()
     while len(found) < size:
         left_s = until - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError("the master has not said whose log it has in time")
+            raise TimeoutError(f"the master at {place} has not said whose log it has in time")
         link.settimeout(left_s)
-        part = link.recv(min(size - len(found), LOG_PIECE_BYTES))
+        try:
+            part = link.recv(min(size - len(found), LOG_PIECE_BYTES))
+        except ConnectionResetError:             # with bytes of ours that it has not read
+            part = b""
         if not part:
-            raise ConnectionResetError("the master has closed the connection")
+            raise ConnectionResetError(
+                f"{place} has closed the connection before it said whose log it has: expected the "
+                "HA port of a master of mqcore, its broker.listen_port + 1 or replication.port")
         found += part
     return bytes(found)
 
@@ -233,7 +268,8 @@ def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> O
     path = store / KEPT / f"{found.position:020d}-{found.end:020d}.log"
     if not room_for(store, found.end - found.position):
         raise RejoinError(f"the disk has no room for a side file of {found.end - found.position} "
-                          f"bytes in {path.parent}: nothing is cut")
+                          f"bytes in {path.parent}, and {ROOM_LEFT_BYTES} beside it: nothing is "
+                          "cut")
     files.make_folders(path.parent)
     try:
         _copy(path, _pieces(log, theirs.segment_bytes, found.position, found.end))

@@ -8,13 +8,15 @@ import subprocess
 import time
 from pathlib import Path
 
+import click
 import pytest
 
+from mqcore.admin.backup import Position
 from mqcore.backup.chain import Backups
 from mqcore.backup.errors import BadBackupError
 from mqcore.backup.make import Made, alone_in, to_folder
 from mqcore.backup.pieces import Pace
-from mqcore.backup.restore import restore
+from mqcore.backup.restore import Until, restore
 from mqcore.backup.source import Source
 from mqcore.store import files
 from mqcore.store.repair.store import repair
@@ -148,6 +150,13 @@ def test_statuses_and_what_is_asked_wrongly(tmp_path: Path, store: Path) -> None
     assert run("restore", tmp_path / "none").returncode == 2
     assert run("restore", tmp_path / "none", tmp_path / "r", "--until", "@x").returncode == 2
     assert run("restore", "-", tmp_path / "r", stdin=b"x" * 512).returncode == 1
+
+
+def test_a_position_may_be_written_as_a_segment_is_called() -> None:
+    assert Position().convert("@00000000001073741824", None, None) == Until(position=1 << 30)
+    for none in ("@", "@-1", "@09223372036854775808", "@000000000000000000001"):
+        with pytest.raises(click.BadParameter, match="expected @ and a log position in bytes"):
+            Position().convert(none, None, None)
 
 
 def test_one_backup_at_a_time_is_made_in_a_folder(tmp_path: Path, store: Path) -> None:

@@ -175,6 +175,7 @@ def test_importing_settings_loads_nothing_heavy() -> None:
 
 
 MASTER_KNOWN = "replication.master_address=h:10912"
+CHAINED = ["replication.role=slave", "broker.id=1", "replication.listen=true"]
 
 
 @pytest.mark.parametrize(("overrides", "text"), [
@@ -190,6 +191,11 @@ MASTER_KNOWN = "replication.master_address=h:10912"
     (["replication.listen=true", "broker.listen_port=65535"], "a port that nothing else here uses"),
     (["replication.listen=true", "namesrv.listen_port=10912"], "a port that nothing else here"),
     (["replication.master_address=h"], "expected host:port"),
+    *[([*CHAINED, *own], "another broker's address, not this one's own") for own in (
+        ["replication.master_address=localhost:10912"],
+        ["replication.master_address=10.0.0.2:700", "broker.advertised_ip=10.0.0.2",
+         "replication.port=700"],
+        ["replication.master_address=inside:10912", "replication.advertised_host=inside"])],
     (["replication.advertised_host=a b"], "expected a host name or an IPv4 address"),
 ])
 def test_what_does_not_fit_the_role_is_refused(overrides: list[str], text: str) -> None:
@@ -204,6 +210,9 @@ def test_slaves_are_let_in_beside_the_main_port_unless_another_is_named() -> Non
     assert (plain.is_slave, plain.ha_port, plain.ha_addr) == (False, 10912, "127.0.0.1:10912")
     assert (named.ha_port, named.ha_addr) == (700, "inside:700")
     assert load(None, {}, ["replication.role=slave", "broker.id=1", MASTER_KNOWN]).is_slave
+    assert load(None, {}, [*CHAINED, "replication.master_address=127.0.0.1:10913"]).is_slave
+    assert load(None, {}, [*CHAINED, "replication.master_address=127.0.0.1:10912",
+                           "broker.listen_host=127.0.0.2"]).is_slave
 
 
 ELECTED = ["failover.enable=true", "replication.role=sync-master", "replication.listen=true",

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mqcore.admin.replication import election_words
 from mqcore.failover.etcd import Put
 from mqcore.failover.keys import Names, View, view_of
 from mqcore.layout import LEADERSHIP_LEADS
@@ -292,6 +293,13 @@ def test_tools_say_who_leads_for_how_long_and_who_has_what(members: Members) -> 
         refused = mqcore("replication", command, follower.store)
         assert refused.returncode == 1
         assert "takes part in elections (failover.enable)" in refused.stderr
+
+
+def test_a_member_that_takes_no_part_knows_nobody_who_leads() -> None:
+    """Another one has its id, say: no broker has the id 0 there."""
+    assert election_words({"election": {"failoverLeader": "0", "failoverEpoch": "1",
+                                        "failoverInSync": "1,2"}}) == (
+        ", elected: nobody that it knows of in epoch 1, set 1,2, lease none")
 
 
 @pytest.mark.parametrize(("settings", "said"), [

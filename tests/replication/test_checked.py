@@ -205,6 +205,20 @@ def test_all_get_all_where_there_is_no_memory_to_keep_it_for_each(make: Make) ->
         assert master.loop.kept == 0
 
 
+def test_what_was_sent_is_kept_no_longer(make: Make) -> None:
+    """CK7: of a part that ends with a small frame, too, behind which nothing long comes."""
+    master, _ = old_log(make, 5)
+    with master.turning():
+        peers = [Peer.of(master.address) for _ in range(4)]
+        for peer in peers:
+            peer.report(ANNOUNCE, 0)
+            assert peer.bytes_up_to(master.end) == (0, log_bytes(master, 0))
+        wait_until(lambda: all(row[2] == master.end for row in master.loop.slaves()), "all is sent")
+        assert master.loop.kept == 0
+        for peer in peers:
+            peer.close()
+
+
 def test_what_is_of_the_moment_waits_for_no_check(make: Make) -> None:
     master = make()
     master.send(200)

@@ -2,9 +2,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from mqcore.workers.ha_master import HaMaster
 from tests.replication.elected import send
 from tests.replication.pairs import NAME, slave_up
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
@@ -13,6 +18,22 @@ from tests.support.waiting import wait_until
 from tests.workers.processes import kill
 
 ALONE = [11]                         # SLAVE_NOT_AVAILABLE
+
+
+class Twins:
+    def twins(self) -> list[tuple[int, str, str]]:
+        return [(7, "10.0.0.1:1", "10.0.0.2:1")]
+
+
+def test_slaves_of_one_id_are_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    worker: Any = HaMaster.__new__(HaMaster)
+    worker._loop, worker._twins = Twins(), set()
+    with caplog.at_level(logging.WARNING):
+        worker._say_twins()
+        worker._say_twins()
+    assert [one.getMessage() for one in caplog.records] == [
+        "the slaves 10.0.0.1:1 and 10.0.0.2:1 have the same broker.id, 7, and count as one: "
+        "expected another one in each"]
 
 
 class Mute(Relay):

@@ -264,6 +264,30 @@ def test_two_links_of_one_slave_count_once(make: Make, first_word: tuple[int, ..
         other.close()
 
 
+def test_two_slaves_of_one_id_are_known_from_one_that_came_again(make: Make) -> None:
+    """Of the one that came again the old link says nothing more."""
+    master = make()
+    master.send(20)
+    with master.turning():
+        links = [Peer.of(master.address) for _ in range(4)]
+        for link, number in zip(links, (7, 7, 8, 8), strict=True):
+            link.report(ANNOUNCE - number, 80)
+        wait_until(lambda: len(master.loop.slaves()) == 4, "all links")
+        _silent, *living = links
+
+        def twins() -> list[tuple[int, str, str]]:
+            for link in living:
+                link.report(80)
+            found: list[tuple[int, str, str]] = master.loop.twins()
+            return found
+
+        wait_until(twins, "two slaves of one id")
+        own = {"{}:{}".format(*link.link.getsockname()) for link in links[2:]}
+        assert [(number, {one, other}) for number, one, other in twins()] == [(8, own)]
+        for link in links:
+            link.close()
+
+
 @pytest.mark.parametrize(("reports", "why"), [
     ((1 << 40,), MasterNote.NOTE_BEYOND), ((-(1 << 62) - 1,), MasterNote.NOTE_NONSENSE),
     ((ANNOUNCE - 1, ANNOUNCE - 1), MasterNote.NOTE_NONSENSE),

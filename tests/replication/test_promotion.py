@@ -11,12 +11,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mqcore.replication import epochs
-from mqcore.replication.epochs import State
+from mqcore.replication.epochs import Standing, State, Told
+from mqcore.replication.role import Role
 from mqcore.store.repair.files import RepairLock
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
@@ -191,6 +193,21 @@ def test_a_store_without_epochs_is_in_no_set(tmp_path: Path, command: str) -> No
     done = mqcore("replication", command, tmp_path)
     assert done.returncode == 1
     assert "has no epochs" in done.stderr
+
+
+def test_a_slave_is_demoted_to_another_id_alone(tmp_path: Path) -> None:
+    """One that settings say; what is no id of a broker would be one that no master lets in."""
+    follows = Standing(epochs.first("a/0", 0, 1), State.FOLLOWS)
+    epochs.write(tmp_path, follows)
+
+    done = mqcore("replication", "demote", tmp_path)
+    assert (done.returncode, "a slave already: --broker-id" in done.stderr) == (1, True), done
+    done = mqcore("replication", "demote", tmp_path, "--broker-id", str(1 << 31))
+    assert (done.returncode, "1<=x<=2147483647" in done.stderr) == (2, True), done
+    assert epochs.read(tmp_path) == follows
+    done = mqcore("replication", "demote", tmp_path, "--broker-id", str((1 << 31) - 1))
+    assert done.returncode == 0, done
+    assert epochs.read(tmp_path) == replace(follows, told=Told(Role.SLAVE, (1 << 31) - 1))
 
 
 def test_a_store_that_another_program_uses_is_left_alone(both: Pair, tmp_path: Path) -> None:

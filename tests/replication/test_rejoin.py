@@ -20,11 +20,12 @@ from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
 from mqcore.replication import epochs
 from mqcore.replication import rejoin as rejoins
-from mqcore.replication.epochs import Epoch, History, Standing, State
+from mqcore.replication.epochs import Epoch, History, Standing, State, Told
 from mqcore.replication.greet import ANNOUNCE, GREETING_CHECKED_BYTES_MAX
 from mqcore.replication.greeting import Greeting
 from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.rejoin import RejoinError, rejoin, rejoin_at
+from mqcore.replication.role import Role
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.scan import LogScan
@@ -37,6 +38,7 @@ from tests.backup.stores import offsets
 from tests.schedule.desk import Desk, now_ms
 from tests.schedule.test_stock import DEFAULT_DELAYS_MS, GOLDEN_SIZES, names
 from tests.store import golden
+from tests.support.stock import free_port
 
 FIRST = Epoch(1, 0, "first", 1)
 
@@ -107,6 +109,55 @@ def test_a_master_that_shows_nothing_or_other_files_cuts_nothing(
         rejoin(overtaken.root, ("master", 1), 1)
 
     assert overtaken.content() == before
+
+
+def test_who_took_over_from_the_master_is_cut_only_by_force(overtaken: Overtaken) -> None:
+    """The slave that was promoted, and whose former master leads again meanwhile."""
+    theirs = overtaken.greeting.history
+    epochs.write(overtaken.root, Standing(theirs, State.LEADS))
+    overtaken.greeting = replace(overtaken.greeting, history=replace(theirs, epochs=(FIRST,)))
+    before = overtaken.content()
+
+    with pytest.raises(RejoinError, match="ends with epoch 2 of second, which began behind epoch "
+                                          "1 of first"):
+        rejoin(overtaken.root, ("master", 1), None)
+    assert overtaken.content() == before
+
+    found = rejoin(overtaken.root, ("master", 1), None, force=True)
+    assert found.position == overtaken.position < found.end
+
+
+@pytest.mark.parametrize("standing", [
+    Standing(History("a" * 32, (FIRST,)), State.FOLLOWS),
+    Standing(History("a" * 32, (FIRST,)), State.FOLLOWS, Told(Role.SLAVE, 7)),
+])
+def test_a_slave_that_rejoins_keeps_its_id(overtaken: Overtaken, standing: Standing) -> None:
+    epochs.write(overtaken.root, standing)
+
+    rejoin(overtaken.root, ("master", 1), None)
+
+    assert epochs.read(overtaken.root) == standing
+
+
+@pytest.mark.parametrize("read_bytes", [1, 100])         # the end of a link, and a reset
+def test_a_port_that_is_no_masters_is_named(read_bytes: int) -> None:
+    free = free_port()
+    with pytest.raises(ConnectionRefusedError, match=f"127.0.0.1:{free} cannot be reached"):
+        rejoins.greeted(("127.0.0.1", free), 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+
+        def hang_up() -> None:
+            link, _ = listener.accept()
+            with link:
+                link.recv(read_bytes)
+
+        stranger = threading.Thread(target=hang_up)
+        stranger.start()
+        with pytest.raises(ConnectionResetError, match=f"127.0.0.1:{address[1]} has closed the "
+                                                       "connection .* expected the HA port"):
+            rejoins.greeted(address, 0)
+        stranger.join()
 
 
 def test_a_master_that_speaks_in_crumbs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

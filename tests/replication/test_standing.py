@@ -45,6 +45,7 @@ from tests.replication.ends import Peer, SlaveEnd
 from tests.replication.pairs import NAME
 from tests.replication.test_slave_rules import SLAVE
 from tests.store.harness import new_segment
+from tests.support.waiting import wait_until
 
 HISTORY = epochs.first("a/0", 0, 1)
 MASTER = ("replication.role=async-master", "replication.listen=true",
@@ -97,6 +98,28 @@ def test_a_slave_that_is_promoted_is_not_overruled_by_its_masters_greeting(
     assert [one.getMessage() for one in caplog.records if one.levelname != "INFO"] == [
         f"the master at {host}:{port} is not followed: this broker was told to lead, which it does "
         "from its next start on"]
+
+
+@pytest.mark.parametrize(("said", "line"), [
+    (b"HTTP/1.1 400 Bad Request", "no log position: this is no master's HA port"),
+    (b"\xff" * 7 + b"\0" * 5, "no log position: this is no master's HA port"),
+    (b"\0" * 7 + b"\1" + b"\0" * 4, "goes on at log position 1, which is not where the log ends"),
+])
+def test_who_is_no_master_is_not_taken_for_another_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, said: bytes, line: str,
+) -> None:
+    """Of another log an operator is told to empty the store."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+        settings = settings_in(tmp_path, *SLAVE, f"replication.master_address={host}:{port}")
+        worker = HaSlave(settings, SlaveEnd(settings.store_root).run.segment, 0.0)
+        worker.start()
+        worker.work(20)
+        peer = Peer(listener.accept()[0])
+        peer.link.sendall(said)
+        wait_until(lambda: worker.work(20) or "has ended" in caplog.text, "the line")
+        peer.close()
+    assert line in caplog.text
 
 
 @pytest.mark.parametrize(("name", "starts"), [("other", True), ("mine", False)])

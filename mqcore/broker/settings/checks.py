@@ -28,6 +28,7 @@ PORT_MAX = 65_535
 HOURS_MAX = 24                     # of a day
 ETCD_MAX = 16
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
+LOCAL_HOSTS = ("127.0.0.1", "localhost")
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _SIOCGIFADDR = 0x8915              # Linux: the IPv4 address of an interface
 
@@ -133,6 +134,8 @@ def replication_trouble(settings: Settings) -> tuple[str, str] | None:
                     "a name server that knows the master, or replication.master_address")
         if settings.store.flush == "transient-pool":
             return "store.flush", '"async" or "sync" in a slave'
+        if replication.listen and _is_own_ha(settings, replication.master_address):
+            return "replication.master_address", "another broker's address, not this one's own"
         return _port_trouble(settings) if replication.listen else None
     if broker.id != 0:
         return "broker.id", f'0 with replication.role = "{replication.role}"'
@@ -181,6 +184,18 @@ def _port_trouble(settings: Settings) -> tuple[str, str] | None:
     if settings.ha_port in others or settings.ha_port > PORT_MAX:
         return "replication.port", "a port that nothing else here uses, or 0 for listen_port + 1"
     return None
+
+
+def _is_own_ha(settings: Settings, address: str) -> bool:
+    """Whether a slave would follow itself: that works, and nothing ever comes."""
+    host, _, port = address.rpartition(":")
+    if not address or int(port) != settings.ha_port:
+        return False
+    broker = settings.broker
+    own = {broker.listen_host, broker.advertised_ip, broker.advertised_host,
+           settings.replication.advertised_host}
+    return host in own or (
+        host in LOCAL_HOSTS and broker.listen_host in (*LOCAL_HOSTS, "0.0.0.0", "::"))
 
 
 def _is_url(text: str) -> bool:
