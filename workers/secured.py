@@ -169,6 +169,7 @@ def _checked(tls: TlsSettings) -> Copies:
         client_context(copies.settings)
         own_context(copies.settings)
     except (ValueError, OSError) as error:
+        said = copies.named(str(error))
         copies.close()
-        raise TlsFileError(copies.named(str(error))) from None
+        raise TlsFileError(said) from None
     return copies

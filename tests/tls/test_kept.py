@@ -143,6 +143,22 @@ def test_a_later_run_begins_with_what_the_one_before_had(
     native_context(kept.settings)
 
 
+def test_what_cannot_be_kept_is_told_by_its_own_name(
+    authority: Authority, folder: Path, pair: tuple[Path, Path],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    certificate, key = pair
+    tls = expanded(TlsSettings(certificate=str(certificate), key=str(key), poll_ms=1))
+    kept = KeptTls()
+    kept.begin(replace(settings_in(folder), tls=tls), embedded=True)
+    shutil.copy(authority.sign("other")[1], key)
+    for now_ms in (1_000_000, 1_001_000):
+        kept.look(now_ms)
+    assert (f"{key}: expected a PEM file with the private key of the certificate {certificate}, "
+            in caplog.text)
+    assert "/proc/self/fd" not in caplog.text
+
+
 def test_a_start_lives_where_nothing_can_be_kept(
     folder: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
