@@ -20,9 +20,9 @@ from mqcore.tls.contexts import (
     server_context,
     trouble,
 )
-from mqcore.tls.kept import FILES, Copies
+from mqcore.tls.kept import Copies
 from mqcore.tls.renewed import Renewed
-from mqcore.tls.settings import Tls, TlsServerSettings, TlsSettings
+from mqcore.tls.settings import Tls, TlsServerSettings, TlsSettings, files_in_use
 from mqcore.workers.accounts import own_account
 
 MODES = {"disabled": TlsMode.TLS_DISABLED, "permissive": TlsMode.TLS_PERMISSIVE,
@@ -143,7 +143,7 @@ class KeptTls:
             if embedded:
                 check_beside(tls)
         try:
-            self._renewed = Renewed(tls, FILES, _checked, self._take,
+            self._renewed = Renewed(tls, files_in_use(tls), _checked, self._take,
                                     whose="processes that start anew",
                                     kept=None if before is None else lambda: before)
         except (ValueError, OSError) as error:       # they can be used, as was seen above

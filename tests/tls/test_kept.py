@@ -159,6 +159,25 @@ def test_what_cannot_be_kept_is_told_by_its_own_name(
     assert "/proc/self/fd" not in caplog.text
 
 
+def test_files_that_nobody_reads_are_not_asked_for(
+    folder: Path, pair: tuple[Path, Path], caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A tls.properties of stock's names those of clients, too, whether TLS is on there or not."""
+    certificate, key = map(str, pair)
+    away = str(folder / "away.pem")
+    for tls in (TlsSettings(mode="disabled", certificate=away, trust=away),
+                TlsSettings(certificate=certificate, key=key, client_certificate=away,
+                            client_trust=away)):
+        kept = KeptTls()
+        kept.begin(replace(settings_in(folder), tls=expanded(tls)), embedded=True)
+        assert kept.settings is not None
+        assert kept.settings.trust == tls.trust
+    assert caplog.text == ""
+    with pytest.raises(TlsFileError, match=f"^{away}"):
+        KeptTls().begin(replace(settings_in(folder), tls=expanded(TlsSettings(
+            client_enable=True, client_certificate=away))), embedded=True)
+
+
 def test_a_start_lives_where_nothing_can_be_kept(
     folder: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
