@@ -23,7 +23,7 @@ from mqcore.tls.contexts import (
 from mqcore.tls.kept import Copies
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import Tls, TlsServerSettings, TlsSettings, files_in_use
-from mqcore.workers.accounts import own_account
+from mqcore.workers.accounts import check_access, own_account
 
 MODES = {"disabled": TlsMode.TLS_DISABLED, "permissive": TlsMode.TLS_PERMISSIVE,
          "enforcing": TlsMode.TLS_ENFORCING}
@@ -140,6 +140,7 @@ class KeptTls:
             client_context(tls)
             own_context(tls)
             own_account(settings.acl)
+            check_access(settings)
             if embedded:
                 check_beside(tls)
         try:
