@@ -1,11 +1,12 @@
-"""As whom a broker asks name servers (docs/security.md, "Access control")."""
+"""As whom a broker asks name servers, and whom it believes (docs/security.md, "Access control")."""
 from __future__ import annotations
 
 import logging
 import secrets
 
+from mqcore.acl.folder import AclFolder
 from mqcore.acl.rules import Account
-from mqcore.broker.settings.model import AclSettings
+from mqcore.broker.settings.model import AclSettings, Settings
 from mqcore.client.core.signature import Credentials, sign
 from mqcore.wire.command import Command
 
@@ -40,6 +41,12 @@ def own_account(acl: AclSettings) -> Credentials | None:
         raise AccountFileError(f"{file}: expected the secret key of {acl.client_access_key}, in "
                                "one line")
     return Credentials(acl.client_access_key, secret)
+
+
+def check_access(settings: Settings) -> None:
+    """Raises AclFileError, OSError for access files that cannot be used, before anything begins."""
+    if settings.acl.enable:
+        AclFolder(settings.acl_folder).read(stock_permissions=settings.acl.stock_permissions)
 
 
 class Signing:

@@ -20,10 +20,10 @@ from mqcore.tls.contexts import (
     server_context,
     trouble,
 )
-from mqcore.tls.kept import FILES, Copies
+from mqcore.tls.kept import Copies
 from mqcore.tls.renewed import Renewed
-from mqcore.tls.settings import Tls, TlsServerSettings, TlsSettings
-from mqcore.workers.accounts import own_account
+from mqcore.tls.settings import Tls, TlsServerSettings, TlsSettings, files_in_use
+from mqcore.workers.accounts import check_access, own_account
 
 MODES = {"disabled": TlsMode.TLS_DISABLED, "permissive": TlsMode.TLS_PERMISSIVE,
          "enforcing": TlsMode.TLS_ENFORCING}
@@ -140,10 +140,11 @@ class KeptTls:
             client_context(tls)
             own_context(tls)
             own_account(settings.acl)
+            check_access(settings)
             if embedded:
                 check_beside(tls)
         try:
-            self._renewed = Renewed(tls, FILES, _checked, self._take,
+            self._renewed = Renewed(tls, files_in_use(tls), _checked, self._take,
                                     whose="processes that start anew",
                                     kept=None if before is None else lambda: before)
         except (ValueError, OSError) as error:       # they can be used, as was seen above
@@ -169,6 +170,7 @@ def _checked(tls: TlsSettings) -> Copies:
         client_context(copies.settings)
         own_context(copies.settings)
     except (ValueError, OSError) as error:
+        said = copies.named(str(error))
         copies.close()
-        raise TlsFileError(copies.named(str(error))) from None
+        raise TlsFileError(said) from None
     return copies

@@ -39,8 +39,10 @@ class AclFolder:
     def paths(self) -> list[Path]:
         """
         All files that there are, and what stands in the place of one. Raises AclFileError for more
-        than FILES_MAX, and OSError: a folder that cannot be read is not one without files.
+        than FILES_MAX and where there is no folder, and OSError: a folder that cannot be read is
+        not one without files.
         """
+        self._must_be_there()
         found = sorted(self._below(self.home / FOLDER_NAME))
         if self.default_file.exists():
             found.append(self.default_file)
@@ -48,6 +50,15 @@ class AclFolder:
             raise AclFileError(str(self.home), 0,
                                f"{len(found)} files: expected at most {FILES_MAX}")
         return found
+
+    def _must_be_there(self) -> None:
+        try:
+            is_folder = stat.S_ISDIR(os.stat(self.home).st_mode)
+        except FileNotFoundError:
+            is_folder = False
+        if not is_folder:
+            raise AclFileError(str(self.home), 0, f"no folder: expected the one of {DEFAULT_NAME} "
+                                                  f"and {FOLDER_NAME}/, which acl.folder names")
 
     def _below(self, folder: Path) -> Iterator[Path]:
         def refuse(error: OSError) -> None:

@@ -8,11 +8,19 @@ from pathlib import Path
 import click
 
 from mqcore.acl.documents import AclFileError
-from mqcore.acl.folder import DEFAULT_NAME, AclFolder, is_open_to_others
-from mqcore.acl.rules import Rules, read_file
+from mqcore.acl.folder import (
+    DEFAULT_NAME,
+    FOLDER_NAME,
+    SUFFIXES,
+    AclFolder,
+    is_open_to_others,
+)
+from mqcore.acl.rules import Rules
 from mqcore.admin.lines import say
+from mqcore.wire.printable import json_line
 
 KEY_LENGTH = 32
+FOLDER_MODE = 0o700                # of a new one, for files that hold keys
 LETTERS = string.ascii_letters + string.digits
 
 
@@ -26,15 +34,20 @@ def acl_group() -> None:
     """Files that say who may do what with a broker (acl.enable, acl.folder)."""
 
 
-@acl_group.command("init")
+@acl_group.command("init", short_help="Write a first file, with random keys.")
 @click.argument("path", type=click.Path(path_type=Path))
 def init(path: Path) -> None:
     """Write a first file with random keys: an administrator and an application.
 
-    PATH is the file, or a folder for plain_acl.yml. Only its owner may read it; one that is there
-    is left alone.
+    PATH is a folder, made if need be, for plain_acl.yml; or the file, whose name ends with .yml or
+    .yaml. Only its owner may read it; one that is there is left alone.
     """
-    file = path / DEFAULT_NAME if path.is_dir() else path
+    is_file = path.suffix in SUFFIXES and not path.is_dir()
+    file = path if is_file else path / DEFAULT_NAME
+    if not file.parent.is_dir() and file.parent.exists():
+        raise click.ClickException(
+            f"{file.parent}: expected a folder, or a file whose name ends with "
+            + " or ".join(SUFFIXES))
     if file.exists():
         raise click.ClickException(f"{file} is there already: nothing was written")
     document = {
@@ -46,14 +59,26 @@ def init(path: Path) -> None:
         ],
     }
     try:
+        file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         AclFolder(file.parent).write(file, document)
     except OSError as error:
         raise click.ClickException(f"{error.filename or file}: {error.strerror}") from None
     say(f"{file}: two accounts with random keys, readable by its owner alone")
-    say("a broker uses it with acl.enable = true and acl.folder at its folder")
+    say(_where_it_counts(file.absolute()))
 
 
-@acl_group.command("check")
+def _where_it_counts(file: Path) -> str:
+    """Which settings make a broker use a file."""
+    folder = file.parent
+    if file.name != DEFAULT_NAME:
+        if folder.name != FOLDER_NAME:
+            return (f"no broker reads a file of this name here: expected {folder / DEFAULT_NAME}, "
+                    f"or one below {folder / FOLDER_NAME}")
+        folder = folder.parent
+    return f"a broker uses it with acl.enable = true and acl.folder = {json_line(str(folder))}"
+
+
+@acl_group.command("check", short_help="Read files as a broker would; say what is wrong.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 def check(path: Path) -> None:
     """Read a file, or those of a folder, as a broker would: says what is wrong, with its line."""
@@ -61,7 +86,7 @@ def check(path: Path) -> None:
         if path.is_dir():
             rules = AclFolder(path).read(stock_permissions=False)
         else:
-            rules = Rules([read_file(str(path), path.read_bytes())])
+            rules = Rules([AclFolder(path.parent).read_one(path)])
     except AclFileError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:

@@ -30,7 +30,8 @@ SEND_GROUP = "MQCORE_TOOLS_PRODUCER"
 
 namesrv_option = click.option(
     "-n", "--namesrv", envvar="NAMESRV_ADDR", default=DEFAULT_NAME_SERVER, show_default=True,
-    help="Name servers, host:port;host:port.",
+    show_envvar=True,
+    help="Name servers, host:port;host:port; by TLS: rocketmq://host:port?tls=verify&ca=FILE.",
 )
 
 

@@ -149,12 +149,12 @@ def status(as_json: bool, explained: bool) -> None:
         say(f"broker {name}")
         for process in run["processes"]:              # type: ignore[attr-defined]
             up = "" if process["up_s"] is None else f"  up {process['up_s']} s"
-            say(f"  {process['role']:<16} pid {process['pid']:<8} {process['state']:<9}"
+            say(f"  {process['role']:<17} pid {process['pid']:<8} {process['state']:<9}"
                 f" started {process['starts']} x{up}")
         for part, values in run.items():
             if part == "access":
                 if values["open_to_others"]:          # type: ignore[index]
-                    say(f"  {part:<16} other hosts reach it, and nothing asks who they are: "
+                    say(f"  {part:<17} other hosts reach it, and nothing asks who they are: "
                         "docs/security.md")
             elif part == "replication":
                 if values["role"]:                    # type: ignore[index]
@@ -165,4 +165,4 @@ def status(as_json: bool, explained: bool) -> None:
 
 def say_values(part: str, values: dict[str, Any]) -> None:
     """A line of what a section holds."""
-    say(f"  {part:<16} " + "  ".join(f"{key} {value}" for key, value in values.items()))
+    say(f"  {part:<17} " + "  ".join(f"{key} {value}" for key, value in values.items()))

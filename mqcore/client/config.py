@@ -9,6 +9,7 @@ import os
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import parse_qsl, unquote
 
@@ -20,7 +21,8 @@ from mqcore.wire.codes import LanguageCode
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
 URL_SCHEME = "rocketmq://"
-_URL_OPTIONS = ("tls", "ca", "crl", "instance_name", "unit_name")
+_TLS_OPTIONS = ("tls", "ca", "crl", "cert", "key", "key_password_file")
+_URL_OPTIONS = (*_TLS_OPTIONS, "instance_name", "unit_name")
 _TLS_WORDS = ("verify", "insecure", "off")
 
 
@@ -199,12 +201,13 @@ def _url_options(url: str) -> dict[str, Any]:
     for name in ("instance_name", "unit_name"):
         if name in given:
             options[name] = given[name]
-    if not given.keys().isdisjoint(("tls", "ca", "crl")):
-        options["tls"] = _tls_of(given.get("tls", "verify"), given.get("ca"), given.get("crl"))
+    if not given.keys().isdisjoint(_TLS_OPTIONS):
+        options["tls"] = _tls_of(given)
     return options
 
 
-def _tls_of(word: str, authority: str | None, revoked: str | None) -> bool | ssl.SSLContext:
+def _tls_of(given: Mapping[str, str]) -> bool | ssl.SSLContext:
+    word, authority, revoked = given.get("tls", "verify"), given.get("ca"), given.get("crl")
     if word not in _TLS_WORDS:
         raise ConfigError(f"namesrv: tls={word!r}: expected one of {', '.join(_TLS_WORDS)}")
     if word == "off":
@@ -215,10 +218,33 @@ def _tls_of(word: str, authority: str | None, revoked: str | None) -> bool | ssl
         raise ConfigError(f"namesrv: ca={authority!r}: {error}") from error
     if revoked is not None:
         _load_revoked(context, revoked)
+    _load_own(context, given)
     if word == "insecure":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _load_own(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
+    """The certificate to show, and its key."""
+    certificate, file = given.get("cert"), given.get("key_password_file")
+    if certificate is None:
+        for name in ("key", "key_password_file"):
+            if name in given:
+                raise ConfigError(f"namesrv: {name}={given[name]!r}: expected cert=FILE beside it")
+        return
+    key = given.get("key", certificate)
+    try:
+        secret = "" if file is None else Path(file).read_text("utf-8").partition("\n")[0]
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"namesrv: key_password_file={file!r}: {error}; expected a key's "
+                          "password, in one line") from None
+    try:
+        context.load_cert_chain(certificate, key, lambda: secret)      # asks at no terminal
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"namesrv: cert={certificate!r}, key={key!r}: {error}; expected a certificate and its "
+            "private key in PEM, and key_password_file=FILE if it is encrypted") from None
 
 
 def _load_revoked(context: ssl.SSLContext, file: str) -> None:

@@ -18,10 +18,10 @@ from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import asdict, replace
 
 from mqcore.tls import stock as stock_tls
-from mqcore.tls.settings import TlsServerSettings, expanded
+from mqcore.tls.settings import SECRETS, TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
 from mqcore.wire import java_properties
-from mqcore.wire.printable import SHOWN_MAX
+from mqcore.wire.expected import expected, one_line, wrong
 
 MIB = 1 << 20
 SECTIONS = ("namesrv", "tls", "acl")
@@ -42,6 +42,7 @@ _STOCK_WITHOUT_EFFECT = frozenset({
     "writeBufferHighWaterMark", "writeBufferLowWaterMark", "serverSocketBacklog",
     "serverPooledByteBufAllocatorEnable", "useEpollNativeSelector",
 })
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TOML_SECTION = re.compile(r"^\s*\[", re.MULTILINE)
 
 
@@ -119,7 +120,7 @@ def _from_toml(text: str, source: str) -> NamesrvSettings:
         raise NamesrvSettingsError(f"{source}: not TOML: {error}") from error
     for section in document:
         if section not in SECTIONS:
-            raise NamesrvSettingsError(f"{source}: {_name(section)}: expected only the sections "
+            raise NamesrvSettingsError(f"{source}: {one_line(section)}: expected only the sections "
                                        "[namesrv], [tls] and [acl]")
     for section in SECTIONS:
         if not isinstance(document.get(section, {}), dict):
@@ -148,32 +149,25 @@ def _checked(
 def _section(
     section: str, kind: type[Struct], values: Mapping[str, Any], source: str, strict: bool,
 ) -> dict[str, Any]:
-    types = get_type_hints(kind, include_extras=True)
+    types = {key: one for key, one in get_type_hints(kind, include_extras=True).items()
+             if one not in (TlsServerSettings, NamesrvAclSettings)}
     fields: dict[str, Any] = {}
     for key, value in values.items():
-        if key not in types or types[key] in (TlsServerSettings, NamesrvAclSettings):
-            raise NamesrvSettingsError(f"{source}: {section}.{_name(key)}: expected a known key")
+        if key not in types:
+            raise NamesrvSettingsError(f"{source}: unknown key {section}.{one_line(key)}; "
+                                       f"expected one of {', '.join(types)}")
+        where, wanted = f"{section}.{key}", "text of one line, without control characters"
         try:
             fields[key] = convert(value, types[key], strict=strict)
-        except ValidationError as error:
-            raise NamesrvSettingsError(
-                f"{source}: {section}.{key} = {_shown(value)}: {error}") from error
-        text = fields[key]
-        if isinstance(text, str) and any(ord(one) < 32 or one == "\x7f" for one in text):
-            raise NamesrvSettingsError(f"{source}: {section}.{key} = {_shown(value)}: expected "
-                                       "text of one line, without control characters")
+        except (ValidationError, UnicodeError):
+            wanted = expected(types[key])
+        else:
+            if not isinstance(fields[key], str) or not _CONTROL.search(fields[key]):
+                continue
+        if section == "tls" and key in SECRETS:
+            raise NamesrvSettingsError(f"{source}: {where}: expected {wanted}")
+        raise NamesrvSettingsError(wrong(source, where, value, wanted))
     return fields
-
-
-def _shown(value: Any) -> str:
-    """A wrong value in a message, which is one line of some length."""
-    text = ascii(value)
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(text)} characters)"
-
-
-def _name(key: str) -> str:
-    """The same of a key, without quotes."""
-    return ascii(key[:SHOWN_MAX])[1:-1]
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -203,7 +197,7 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
     for key, value in stock.items():
         if key == _STOCK_IDLE:
             if not value.isascii() or not value.isdigit() or len(value) > IDLE_DIGITS_MAX:
-                raise NamesrvSettingsError(f"{source}: {key} = {_shown(value)}: expected seconds")
+                raise NamesrvSettingsError(wrong(source, key, value, "seconds"))
             mapped["connection_idle_ms"] = int(value) * 1000
         elif key in _STOCK_KEYS:
             mapped[_STOCK_KEYS[key]] = value

@@ -22,7 +22,7 @@ from typing import Any
 from mqcore.store.io import wipe_file
 
 FILE_MODE, FOLDER_MODE = 0o644, 0o755
-OWN_FILE_MODE, OWN_FOLDER_MODE = 0o600, 0o700      # of copies: nobody reads them who did not before
+OWN_FILE_MODE, OWN_FOLDER_MODE = 0o600, 0o700      # of copies, and of what a new store lies in
 
 
 @dataclass
@@ -169,13 +169,13 @@ def beside(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def make_folders(folder: Path) -> None:
+def make_folders(folder: Path, mode: int = FOLDER_MODE) -> None:
     """A folder and those above it, if they are not there."""
     if folder.is_dir():
         return
-    make_folders(folder.parent)
+    make_folders(folder.parent, mode)
     try:
-        calls.make_folder(folder, FOLDER_MODE)
+        calls.make_folder(folder, mode)
     except FileExistsError:
         if not folder.is_dir():
             raise

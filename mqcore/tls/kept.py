@@ -11,25 +11,23 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mqcore.tls.contexts import TlsFileError
-from mqcore.tls.settings import CLIENT_FILES, SERVER_FILES, TlsSettings
-
-FILES = (*SERVER_FILES, *CLIENT_FILES)
+from mqcore.tls.settings import TlsSettings, files_in_use
 
 
 class Copies:
-    """settings: the given ones, with the copies in place of the files."""
+    """settings: the given ones, with the copies in place of the files that are read."""
 
     def __init__(self, tls: TlsSettings) -> None:
         """Raises TlsFileError, OSError."""
         self._memory: dict[str, int] = {}
         try:
-            for path in {path for name in FILES if (path := getattr(tls, name))}:
+            for path in {getattr(tls, name) for name in files_in_use(tls)}:
                 self._memory[path] = _copied(path)
         except BaseException:
             self.close()
             raise
         self.settings = replace(tls, **{
-            name: _place(self._memory[path]) for name in FILES if (path := getattr(tls, name))})
+            name: _place(self._memory[getattr(tls, name)]) for name in files_in_use(tls)})
 
     def named(self, text: str) -> str:
         """A text about copies, with the names of the files that they are of."""

@@ -62,8 +62,9 @@ def trouble(tls: TlsServerSettings) -> tuple[str, str] | None:
         return "mode", '"permissive" or "disabled", since tls.certificate is not set'
     if tls.test_mode and tls.certificate:
         return "test_mode", "false, since tls.certificate is set"
-    if tls.key and not tls.certificate:
-        return "key", "nothing, since tls.certificate is not set"
+    for name in ("key", "key_password", "key_password_file"):
+        if getattr(tls, name) and not tls.certificate:
+            return name, "nothing, since tls.certificate is not set"
     if tls.client_auth != "none" and tls.verify_client and not tls.trust:
         return "client_auth", ('"none", since tls.trust is not set: it names the authorities that '
                                "clients' certificates are verified with")
@@ -77,14 +78,22 @@ def trouble(tls: TlsServerSettings) -> tuple[str, str] | None:
     if tls.client_crl and not (tls.client_enable and tls.client_verify):
         return "client_crl", ("nothing, since no certificates of servers are verified "
                               "(tls.client_enable, tls.client_verify)")
-    if tls.client_key and not tls.client_certificate:
-        return "client_key", "nothing, since tls.client_certificate is not set"
+    for name in ("client_key", "client_key_password", "client_key_password_file"):
+        if getattr(tls, name) and not tls.client_certificate:
+            return name, "nothing, since tls.client_certificate is not set"
     if tls.client_key_password and tls.client_key_password_file:
         return "client_key_password", "nothing, since tls.client_key_password_file is set"
     return None
 
 
 Tls = TypeVar("Tls", bound=TlsServerSettings)
+
+
+def files_in_use(tls: TlsSettings) -> tuple[str, ...]:
+    """The names of the settings whose files are read: stock's may name more, and switch TLS off."""
+    ours = SERVER_FILES if tls.serves else ()
+    theirs = CLIENT_FILES if tls.client_enable or tls.mode == "enforcing" else ()
+    return tuple(name for name in (*ours, *theirs) if getattr(tls, name))
 
 
 def expanded(tls: Tls) -> Tls:

@@ -471,9 +471,12 @@ def test_refusals_are_told_without_secrets(broker: MqcoreProcess, user: Signer):
     assert "admin-secret" not in broker.tail()
 
 
-def test_a_file_that_cannot_be_used_stops_the_start(tmp_path: Path):
+@pytest.mark.parametrize("embedded", [False, True])
+def test_a_file_that_cannot_be_used_stops_the_start_with_one_line(tmp_path: Path, embedded: bool):
     (tmp_path / "plain_acl.yml").write_text("accounts:\n- accessKey: short\n")
-    settings = {"acl.enable": True, "namesrv.embedded": False}
-    with pytest.raises(MqcoreError, match=r"plain_acl\.yml:2: accessKey: 5 characters"), mqcore_up(
-            tmp_path, settings):
+    settings = {"acl.enable": True, "namesrv.embedded": embedded}
+    with pytest.raises(MqcoreError) as error, mqcore_up(tmp_path, settings):
         pytest.fail("it has started")
+    said = f"mqcore: {tmp_path / 'plain_acl.yml'}:2: accessKey: 5 characters: expected at least 7"
+    assert said in str(error.value)
+    assert "mqcore.supervisor" not in str(error.value)

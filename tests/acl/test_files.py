@@ -250,6 +250,25 @@ def accounts(*names: str) -> str:
         f"- {{accessKey: {name}, secretKey: secret-{name}}}\n" for name in names)
 
 
+def test_a_folder_that_is_away_or_none_is_not_one_without_files(tmp_path: Path):
+    """A slip of the pen in acl.folder stops a start; a folder that goes takes no rules with it."""
+    folder = tmp_path / "folder"
+    with pytest.raises(AclFileError, match=f"^{folder}: no folder: expected the one of plain_acl"):
+        Follower(folder)
+    folder.write_text(accounts("the-first"))
+    with pytest.raises(AclFileError, match=f"^{folder}: no folder: expected the one of plain_acl"):
+        Follower(folder)
+    folder.unlink()
+    folder.mkdir()
+    (folder / "plain_acl.yml").write_text(accounts("the-first"))
+    follower = Follower(folder)
+    folder.rename(tmp_path / "away")
+    assert [follower.look() for _ in range(3)] == [False, False, False]
+    assert follower.accounts == {"the-first"}
+    (tmp_path / "away").rename(folder)
+    assert [follower.look() for _ in range(3)] == [False, False, False]     # nothing had changed
+
+
 def test_a_file_that_is_being_written_is_not_read(tmp_path: Path):
     """A half of it may be right YAML and open more than the whole."""
     file = tmp_path / "plain_acl.yml"

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from docs.settings import toml
 from mqcore.broker.settings.load import defaults, load
 from mqcore.broker.settings.model import SECTIONS, SettingsError
+from mqcore.tls.settings import SECRETS
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "config" / "broker.toml"
@@ -137,6 +138,16 @@ def test_a_wrong_setting_is_named_with_what_was_expected(override: str, text: st
 
     assert text in str(caught.value)
     assert str(caught.value).startswith(f"--set {override}")
+
+
+def test_no_message_shows_a_password(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    for name in SECRETS:
+        for value in ("1234567", '"123456\\u00007"'):
+            file.write_text(f"[tls]\n{name} = {value}\n")
+            with pytest.raises(SettingsError, match=f"^{file}: tls.{name}: expected text") as error:
+                load(file, {})
+            assert "123456" not in str(error.value)
 
 
 @pytest.mark.parametrize(("content", "text"), [

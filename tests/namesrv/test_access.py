@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -319,9 +320,14 @@ def test_settings_of_its_own_file(tmp_path: Path):
     file.write_text('[acl]\nenable = true\nroutes = "checked"\n')
     settings, _ = load(file)
     assert settings.acl == NamesrvAclSettings(enable=True, folder=str(tmp_path), routes="checked")
-    file.write_text('[acl]\nroutes = "some"\n')
-    with pytest.raises(ValueError, match=r"acl\.routes = 'some': "):
-        load(file)
+    for text, said in (
+            ('[acl]\nroutes = "some"', 'acl.routes = "some": expected one of "free", "checked"'),
+            ('[acl]\nenabled = true', "unknown key acl.enabled; expected one of enable, folder"),
+            ("[tls]\nkey_password = 1234567", "tls.key_password: expected text")):
+        file.write_text(f"{text}\n")
+        with pytest.raises(ValueError, match=re.escape(f"{file}: {said}")) as error:
+            load(file)
+        assert "1234567" not in str(error.value)
 
 
 def test_a_mistake_of_ours_beside_the_requests_ends_the_name_server(tmp_path: Path):

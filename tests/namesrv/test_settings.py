@@ -35,11 +35,11 @@ def test_the_shipped_file_comments_every_key():
 
 @pytest.mark.parametrize(("text", "names"), [
     ("[namesrv]\nlisten_port = 70000", ["namesrv.listen_port", "70000", "65535"]),
-    ('[namesrv]\nlisten_port = "x"', ["namesrv.listen_port", "'x'", "int"]),
-    ("[namesrv]\nlisten_prt = 1", ["namesrv.listen_prt", "known key"]),
+    ('[namesrv]\nlisten_port = "x"', ["namesrv.listen_port", '"x"', "a whole number from 0"]),
+    ("[namesrv]\nlisten_prt = 1", ["namesrv.listen_prt", "expected one of listen_host"]),
     ("[nameserver]\nlisten_port = 1", ["nameserver", "[namesrv]"]),
     ("[namesrv\n", ["not TOML"]),
-    ("listenPort=abc\n", ["namesrv.listen_port", "'abc'"]),
+    ("listenPort=abc\n", ["namesrv.listen_port", '"abc"']),
     ("serverChannelMaxIdleTimeSeconds=-1\n", ["serverChannelMaxIdleTimeSeconds", "seconds"]),
     ("listenPort\n", ["line 1"]),
 ])

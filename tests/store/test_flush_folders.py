@@ -117,6 +117,16 @@ def dispatch(run: SplitRun) -> None:
 # -- which folder ----------------------------------------------------------------------------------
 
 
+def test_new_folders_are_for_their_owner_alone_and_others_keep_their_modes(tmp_path: Path):
+    root, disk, shared = tmp_path / "new" / "store", tmp_path / "disk", tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    LogFolders((root / "commitlog", disk / "log", shared), (), root).make()
+    own = (root.parent, root, root / "commitlog", root / "checksums", disk, disk / "log")
+    assert {path.stat().st_mode & 0o777 for path in own} == {0o700}
+    assert shared.stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.parametrize("mode", ["async", "sync", "transient-pool"])
 def test_new_segments_go_to_the_writable_folders_in_turn(run: SplitRun, mode: str) -> None:
     fill(run, run.loop(mode, 0), range(60))

@@ -143,6 +143,41 @@ def test_a_later_run_begins_with_what_the_one_before_had(
     native_context(kept.settings)
 
 
+def test_what_cannot_be_kept_is_told_by_its_own_name(
+    authority: Authority, folder: Path, pair: tuple[Path, Path],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    certificate, key = pair
+    tls = expanded(TlsSettings(certificate=str(certificate), key=str(key), poll_ms=1))
+    kept = KeptTls()
+    kept.begin(replace(settings_in(folder), tls=tls), embedded=True)
+    shutil.copy(authority.sign("other")[1], key)
+    for now_ms in (1_000_000, 1_001_000):
+        kept.look(now_ms)
+    assert (f"{key}: expected a PEM file with the private key of the certificate {certificate}, "
+            in caplog.text)
+    assert "/proc/self/fd" not in caplog.text
+
+
+def test_files_that_nobody_reads_are_not_asked_for(
+    folder: Path, pair: tuple[Path, Path], caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A tls.properties of stock's names those of clients, too, whether TLS is on there or not."""
+    certificate, key = map(str, pair)
+    away = str(folder / "away.pem")
+    for tls in (TlsSettings(mode="disabled", certificate=away, trust=away),
+                TlsSettings(certificate=certificate, key=key, client_certificate=away,
+                            client_trust=away)):
+        kept = KeptTls()
+        kept.begin(replace(settings_in(folder), tls=expanded(tls)), embedded=True)
+        assert kept.settings is not None
+        assert kept.settings.trust == tls.trust
+    assert caplog.text == ""
+    with pytest.raises(TlsFileError, match=f"^{away}"):
+        KeptTls().begin(replace(settings_in(folder), tls=expanded(TlsSettings(
+            client_enable=True, client_certificate=away))), embedded=True)
+
+
 def test_a_start_lives_where_nothing_can_be_kept(
     folder: Path, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

@@ -30,6 +30,7 @@ from mqcore.workers.secured import native_context
 from tests.broker import fakes
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
 from tests.support.ci import unavailable
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
@@ -108,6 +109,35 @@ def test_a_client_is_refused_with_one_line(
     assert "Traceback" not in broker.output.read_text()
 
 
+def test_a_url_names_the_certificate_to_show_and_commands_take_it(
+        own: Authority, shown: dict[str, Pair], broker: MqcoreProcess, tmp_path: Path):
+    url = f"rocketmq://{broker.namesrv_addr}?tls=verify&ca={own.certificate}"
+    locked, key = own.sign("locked", password="geheim")
+    password = tmp_path / "password"
+    password.write_text("geheim\n")
+    both = tmp_path / "both.pem"
+    both.write_text("".join(file.read_text() for file in shown["good"]))
+    for shows in (f"&cert={both}", f"&cert={locked}&key={key}&key_password_file={password}"):
+        sent = mqcore("send", "-n", url + shows, "-t", "shown", "-p", "x")
+        assert (sent.returncode, '"SEND_OK"' in sent.stdout) == (0, True), sent.stderr
+    refused = mqcore("send", "-n", url, "-t", "shown", "-p", "x")
+    assert (refused.returncode, "certificate required" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("wrong", [
+    "key=absent", "key_password_file=absent", "cert=absent", "cert={good}&key={other}",
+    "cert={good}&key={locked}", "cert={good}&key={locked}&key_password_file=absent"])
+def test_a_url_with_a_certificate_that_cannot_be_shown_is_refused(
+        own: Authority, shown: dict[str, Pair], wrong: str):
+    """An encrypted key without a password among them: nobody is asked for it."""
+    files = {"good": shown["good"][0], "other": shown["later"][1],
+             "locked": own.sign("locked", password="geheim")[1]}
+    name = wrong.rpartition("&")[2].partition("=")[0]
+    with pytest.raises(ConfigError, match=f"^namesrv: .*{name}='.*expected ") as error:
+        ClientConfig(namesrv=f"rocketmq://h:1?{wrong.format(**files)}")
+    assert "\n" not in str(error.value)
+
+
 def test_a_new_revocation_list_counts_and_a_bad_one_does_not(
         own: Authority, shown: dict[str, Pair], broker: MqcoreProcess):
     file, pair = broker.folder / "crl.pem", shown["later"]
@@ -171,6 +201,16 @@ def test_a_revocation_list_that_nobody_would_look_at_is_refused():
     assert (trouble(TlsServerSettings(
         certificate="c", crl="x", trust="t", client_auth="require")) or ("",))[0] == ""
     assert (trouble(TlsSettings(client_crl="x")) or ("",))[0] == "client_crl"
+
+
+@pytest.mark.parametrize("name", [
+    "key", "key_password", "key_password_file",
+    "client_key", "client_key_password", "client_key_password_file"])
+def test_what_belongs_to_a_certificate_is_nothing_without_one(name: str) -> None:
+    owner = "client_certificate" if name.startswith("client_") else "certificate"
+    assert trouble(TlsSettings(**{name: "x"})) == (
+        name, f"nothing, since tls.{owner} is not set")
+    assert trouble(TlsSettings(**{name: "x", owner: "y"})) is None
 
 
 # -- of servers, for the client and a broker -------------------------------------------------------

@@ -9,12 +9,13 @@ import struct
 
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
-from mqcore.broker.settings.values import Values, shown_value, wrong
+from mqcore.broker.settings.values import Values
 from mqcore.layout import EXEMPT_MAX
 from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
 from mqcore.tls.settings import SECRETS
 from mqcore.tls.settings import trouble as tls_trouble
+from mqcore.wire.expected import shown_value, wrong
 from mqcore.wire.printable import label_trouble
 
 RECORD_SLACK_BYTES = 65_536        # header, topic and properties beside the largest body

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from mqcore.broker.settings import stock_conf
 from mqcore.broker.settings.model import SettingsError, StockReport
-from mqcore.broker.settings.values import Values, one_line
+from mqcore.broker.settings.values import Values
+from mqcore.wire.expected import one_line
 
 PREFIX = "MQCORE_"
 _TOML_SECTION = re.compile(r"\s*\[[A-Za-z_.]+\]\s*(#.*)?$")

@@ -7,13 +7,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from enum import Enum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Struct, ValidationError, convert
 
 from mqcore.broker.settings.model import SettingsError
-from mqcore.wire.printable import SHOWN_MAX
+from mqcore.tls.settings import SECRETS
+from mqcore.wire.expected import expected, one_line, wrong
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]")   # and half characters
 
@@ -62,71 +62,21 @@ class Values:
         if kind is None:
             known = ", ".join(self._types[section])
             raise SettingsError(f"{source}: unknown key {one_line(shown)}; expected one of {known}")
+
+        def refused(wanted: str) -> str:
+            if section == "tls" and key in SECRETS:
+                return f"{source}: {shown}: expected {wanted}"
+            return wrong(source, shown, value, wanted)
+
         parsed = value
         if as_text and get_origin(kind) is tuple:
             parsed = [part.strip() for part in re.split(r"[;,]", value) if part.strip()]
         try:
             converted = convert(parsed, kind, strict=not as_text)
         except (ValidationError, UnicodeError):
-            raise SettingsError(wrong(source, shown, value, expected(kind))) from None
+            raise SettingsError(refused(expected(kind))) from None
         for text in converted if isinstance(converted, tuple) else (converted,):
             if isinstance(text, str) and _CONTROL.search(text):
-                raise SettingsError(wrong(source, shown, value,
-                                          "text of one line, without control characters"))
+                raise SettingsError(refused("text of one line, without control characters"))
         self._values[section][key] = converted
         self._sources[f"{section}.{key}"] = source
-
-
-def wrong(source: str, key: str, value: Any, wanted: str) -> str:
-    """The one shape of a message about a bad value."""
-    return f"{source}: {key} = {shown_value(value)}: expected {wanted}"
-
-
-def expected(kind: Any) -> str:
-    """What a field takes, in words."""
-    if get_origin(kind) is Annotated:
-        base, *marks = get_args(kind)
-        for meta in marks:
-            if not isinstance(meta, Meta):
-                continue
-            if base is int and meta.ge is not None:
-                if meta.le is None:
-                    return f"a whole number of at least {meta.ge}"
-                return f"a whole number from {meta.ge} to {meta.le}"
-            if base is str:
-                least, most = meta.min_length or 0, meta.max_length
-                return f"text of at least {least}" + (
-                    f" and at most {most} characters" if most else " characters"
-                )
-        return expected(base)
-    if get_origin(kind) is Union:
-        return ", or ".join(map(expected, get_args(kind)))
-    if get_origin(kind) is Literal:
-        return "one of " + ", ".join(f'"{choice}"' for choice in get_args(kind))
-    if isinstance(kind, type) and issubclass(kind, Enum):
-        return "one of " + ", ".join(f'"{choice.value}"' for choice in kind)
-    if get_origin(kind) is tuple:
-        item = get_args(kind)[0]
-        return "a list of texts" if item is str else f"a list, each item {expected(item)}"
-    return {bool: "true or false", int: "a whole number", str: "text"}.get(kind, str(kind))
-
-
-def shown_value(value: Any) -> str:
-    """A value as a message shows it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return f'"{one_line(value)}"'
-    if isinstance(value, tuple):
-        return one_line(list(value))
-    return one_line(value)
-
-
-def one_line(value: Any) -> str:
-    """Text for a message: of one line, printable, and not too long."""
-    try:
-        text = str(value)
-    except ValueError:                   # Python does not print numbers of thousands of digits
-        return "a number without an end"
-    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:SHOWN_MAX])
-    return shown if len(text) <= SHOWN_MAX else f"{shown}... ({len(text)} characters)"

@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.store.files import make_folders, unlink
+from mqcore.store.files import OWN_FOLDER_MODE, make_folders, unlink
 
 FOLDERS_MAX = 64                 # LOG_FOLDERS_MAX and LOG_PATH_MAX of the native side
 FOLDERS_BYTES_MAX = 4095
@@ -84,11 +84,14 @@ class LogFolders:
             unlink(path)
 
     def make(self) -> None:
-        """Make the folders that take new segments, and that of checksums. Raises OSError."""
+        """
+        Make the folders that take new segments, and that of checksums; new ones, and a new store's
+        own, are for their owner alone, whatever the modes of files in them. Raises OSError.
+        """
         for folder in self.writable:
             if folder not in self.read_only:
-                make_folders(folder)
-        make_folders(self.checksums_folder)
+                make_folders(folder, OWN_FOLDER_MODE)
+        make_folders(self.checksums_folder, OWN_FOLDER_MODE)
 
     def entries(self) -> list[os.DirEntry[str]]:
         """Everything that lies in the folders, by name. Raises OSError."""
