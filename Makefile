@@ -1,4 +1,5 @@
-# The commands: build, run, test, demo, perf, soak, lint, docs, settings, wheel, sanitize, fuzz, clean.
+# The commands: build, run, test, demo, perf, soak, lint, docs, settings, wheel, sanitize, fuzz, clean,
+# spark-classes.
 # Each does its own set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
@@ -17,7 +18,7 @@ SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/
            mqcore/participants.py mqcore/figures.py
 
 .PHONY: build tools run test demo perf lint docs settings clean soak wheel debug debug-build sanitize fuzz \
-        fuzz-build
+        fuzz-build spark-classes
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -67,6 +68,10 @@ test: tools
 	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
 	@$(BETWEEN)
 	@$(PYTEST) -m "spark$(QUICK)" tests/spark || $(call AGAIN,-m spark tests/spark)
+
+# -- for who runs tests on Spark again and again: see tests/spark/jvm.py
+spark-classes: tools
+	$(BIN)/python -m tests.spark.programs.classes
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo
