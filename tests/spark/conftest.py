@@ -20,7 +20,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Whatever in this folder needs the session is of the marker `spark`."""
     if {"spark", "world"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.spark)
-        item.add_marker(pytest.mark.timeout(300))
+        item.add_marker(pytest.mark.timeout(600))       # two at a time, on a slow machine
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def world(broker: MqcoreProcess) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.drivers
 def test_executors_that_are_killed_in_a_batch_cost_nothing(world: World, tmp_path: Path) -> None:
     source, target = world.topic(4), world.topic(4)
     world.send(source, COUNT)

@@ -36,7 +36,7 @@ def end_of(world: World, topic: str) -> int:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.drivers
 def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_path: Path) -> None:
     from mqcore.spark.errors import OptionError
     from mqcore.spark.jobs.dlq import DeadLetterChoice, dlq
