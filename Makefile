@@ -1,4 +1,5 @@
-# The commands: build, run, test, demo, perf, soak, lint, docs, settings, wheel, sanitize, fuzz, clean.
+# The commands: build, run, test, demo, perf, soak, lint, docs, settings, wheel, sanitize, fuzz, clean,
+# spark-classes.
 # Each does its own set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
@@ -8,6 +9,7 @@ EXTRAS ?= test,lint
 BUILD_TOOLS := pip "setuptools>=77" "cython>=3.1,<4"
 BETWEEN ?= true
 TEST_WORKERS ?= 5
+SPARK_WORKERS ?= 2
 ALL ?= $(CI)
 WHEEL_PYTHONS ?= $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -17,7 +19,7 @@ SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/
            mqcore/participants.py mqcore/figures.py
 
 .PHONY: build tools run test demo perf lint docs settings clean soak wheel debug debug-build sanitize fuzz \
-        fuzz-build
+        fuzz-build spark-classes
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -56,8 +58,9 @@ run: build
 #    clients above all. What fails is run alone, twice when it has to be: a machine that is too slow
 #    for so many at a time fails none, and what is said of these runs names each such test
 #    Those that take long (marked slow: a few seconds of a processor or more) are left to CI and to
-#    `make test ALL=1`. Those on a Spark session run after the others: there is one session. BETWEEN
-#    is a command that is run when the first part is done
+#    `make test ALL=1`. Those on a Spark session run after the others, in two processes with a session
+#    each: one leaves much of two processors. BETWEEN is a command that is run when the first part is
+#    done
 QUICK := $(if $(ALL),, and not slow)
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 ALONE = echo "make test: what failed is run alone"; \
@@ -66,7 +69,12 @@ AGAIN = { [ $$? -eq 1 ] && { $(ALONE) || { [ $$? -eq 1 ] && { $(ALONE); }; }; };
 test: tools
 	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
 	@$(BETWEEN)
-	@$(PYTEST) -m "spark$(QUICK)" tests/spark || $(call AGAIN,-m spark tests/spark)
+	@$(PYTEST) -n $(SPARK_WORKERS) --dist worksteal -m "spark$(QUICK)" tests/spark || \
+	    $(call AGAIN,-m spark tests/spark)
+
+# -- for who runs tests on Spark again and again: see tests/spark/jvm.py
+spark-classes: tools
+	$(BIN)/python -m tests.spark.programs.classes
 
 demo: build
 	$(BIN)/python -m mqcore.admin.demo

@@ -15,6 +15,7 @@ settings.register_profile("mqcore", deadline=None)
 settings.load_profile("mqcore")
 
 # -- seconds that a test of the kind takes, about; most of them are waiting
+DRIVERS_S = 120
 SLOW_S = 15
 INTEROP_S = 2
 
@@ -77,6 +78,8 @@ def pytest_collection_finish() -> None:
 
 def seconds(item: pytest.Item) -> int:
     """How long it takes, about; 0 for one that is short."""
+    if item.get_closest_marker("drivers"):
+        return DRIVERS_S
     if item.get_closest_marker("slow"):
         return SLOW_S
     return INTEROP_S if item.get_closest_marker("interop") else 0

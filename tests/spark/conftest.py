@@ -6,24 +6,21 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from mqcore.client.admin import Admin
+from tests.spark.jvm import LAUNCHER, PRELOADED, jvm_options
 from tests.spark.world import World
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-
-PRELOADED = Path(__file__).parent / "programs/preloaded"
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss2m"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Whatever in this folder needs the session is of the marker `spark`."""
     if {"spark", "world"} & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.spark)
-        item.add_marker(pytest.mark.timeout(300))
+        item.add_marker(pytest.mark.timeout(600))       # two at a time, on a slow machine
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +32,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         unavailable("needs Java 17")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LAUNCHER_OPTS"] = LAUNCHER
     from mqcore.spark import builder
 
     folder = tmp_path_factory.mktemp("spark")
@@ -43,7 +41,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "640m")
-        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
+        .config("spark.driver.extraJavaOptions", jvm_options())
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.shuffle.partitions", "2")

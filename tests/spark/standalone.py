@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.bench.cpu import process_tree
+from tests.spark.jvm import LAUNCHER, jvm_options
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
 
 WORKERS = 2
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 REGISTERED = "Registering worker"       # in the master's log
 EXECUTOR_CLASS = b"CoarseGrainedExecutorBackend"
 
@@ -43,13 +43,14 @@ def standalone(folder: Path) -> Iterator[Cluster]:
     import pyspark
 
     home = Path(pyspark.__file__).parent
-    (folder / "conf").mkdir(parents=True)
+    folder.mkdir(parents=True)
     environment = {
         **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_CONF_DIR": str(folder / "conf"), "SPARK_DAEMON_MEMORY": "128m",
-        "SPARK_DAEMON_JAVA_OPTS": JVM_OPTIONS,
+        "SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": jvm_options(),
+        "SPARK_LAUNCHER_OPTS": LAUNCHER,
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
-    environment.pop("PYTHONPATH", None)
+    for name in ("PYTHONPATH", "SPARK_CONF_DIR"):   # a class path like the driver's
+        environment.pop(name, None)
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, *arguments: str) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 import shutil
 import threading
 
+import pytest
+
 from mqcore.client.message import MessageQueue
 from mqcore.spark import read_lake
 from mqcore.spark.lake.opening import open_table
@@ -51,6 +53,7 @@ def test_each_message_is_in_the_table_once_bit_for_bit(world, tmp_path):
         assert 0 < world.admin.committed(f"archive-{topic}", queue) < world.admin.max_offset(queue)
 
 
+@pytest.mark.drivers
 def test_a_driver_killed_before_and_after_the_commit_costs_nothing(world, tmp_path):
     topic = world.topic(2)
     world.send(topic, 300)

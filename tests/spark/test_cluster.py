@@ -20,6 +20,7 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from mqcore.client import Reader
+from tests.spark.jvm import jvm_options
 from tests.spark.standalone import standalone
 from tests.spark.world import World
 from tests.support.ci import unavailable
@@ -61,16 +62,17 @@ def world(broker: MqcoreProcess) -> Iterator[World]:
         yield made
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.drivers
 def test_executors_that_are_killed_in_a_batch_cost_nothing(world: World, tmp_path: Path) -> None:
     source, target = world.topic(4), world.topic(4)
     world.send(source, COUNT)
     python, others = bare_python(tmp_path / "bare"), sysconfig.get_path("purelib")
     packed = archive(tmp_path)
     table, begun = tmp_path / "table", tmp_path / "begun"
-    asked = {"master": "", "namesrv": world.namesrv, "source": source, "target": target,
-             "checkpoints": str(tmp_path / "checkpoints"), "archive": str(packed), "path": others,
-             "each": EACH, "table": str(table), "begun": str(begun)}
+    asked = {"master": "", "jvm": jvm_options(), "namesrv": world.namesrv, "source": source,
+             "target": target, "checkpoints": str(tmp_path / "checkpoints"),
+             "archive": str(packed), "path": others, "each": EACH, "table": str(table),
+             "begun": str(begun)}
     with standalone(tmp_path / "cluster") as cluster, (tmp_path / "driver.log").open("wb") as log:
         asked["master"] = cluster.master
         driver = subprocess.Popen(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mqcore.client import Message, MessageQueue, PushConsumer
-from tests.spark.conftest import JVM_OPTIONS, PRELOADED
+from tests.spark.jvm import PRELOADED, jvm_options
 from tests.spark.world import World
 from tests.support.waiting import wait_until
 
@@ -36,7 +36,7 @@ def end_of(world: World, topic: str) -> int:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.drivers
 def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_path: Path) -> None:
     from mqcore.spark.errors import OptionError
     from mqcore.spark.jobs.dlq import DeadLetterChoice, dlq
@@ -68,7 +68,7 @@ def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_pa
          "--conf", "spark.sql.shuffle.partitions=1",
          "--conf", "spark.python.authenticate.socketTimeout=120s"],
         cwd=ROOT, start_new_session=True, env={
-            **os.environ, "JDK_JAVA_OPTIONS": JVM_OPTIONS, "PYTHONPATH": str(PRELOADED)},
+            **os.environ, "SPARK_SUBMIT_OPTS": jvm_options(), "PYTHONPATH": str(PRELOADED)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_until(lambda: end_of(world, topic) > COUNT, "the first messages", 240)

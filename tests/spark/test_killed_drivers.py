@@ -30,7 +30,7 @@ def stored(admin: Admin, broker_name: str, topic: str) -> int:
     return sum(admin.max_offset(MessageQueue(topic, broker_name, number)) for number in range(2))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.drivers
 def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
         world: World, target: Admin, tmp_path: Path) -> None:
     sent_to = partial(stored, world.admin, world.broker_name)

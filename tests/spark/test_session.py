@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.conftest import PRELOADED
+from tests.spark.jvm import PRELOADED
 
 pyspark = pytest.importorskip("pyspark")
 

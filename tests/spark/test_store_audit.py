@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from mqcore.store.verify.report import NOTE, Report
 from mqcore.store.verify.store import verify
 from tests.spark import faults
+from tests.spark.jvm import jvm_options
 from tests.store.golden import NAMES, unpack
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -103,7 +105,8 @@ def test_the_command_says_it_in_one_line_and_by_its_status(spark: Any, tmp_path:
     (tmp_path / "empty").mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "mqcore.spark.jobs.store_audit", str(tmp_path / "empty"),
-         "--master", "local[1]"], cwd=ROOT, capture_output=True, text=True, check=False)
+         "--master", "local[1]"], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "SPARK_SUBMIT_OPTS": jvm_options()})
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.splitlines()[-1] == (

@@ -2,8 +2,9 @@
 A driver on a cluster that gets mqcore as an archive: it copies a topic to another by a stream,
 effectively once, and then to a table, exactly once and slowly.
 
-Its argument is JSON: master, namesrv, source, target, table, checkpoints, archive, path, each,
-begun (a file that is there as soon as the table's first rows are on their way).
+Its argument is JSON: master, jvm (its options), namesrv, source, target, table, checkpoints,
+archive, path, each, begun (a file that is there as soon as the table's first rows are on their
+way).
 """
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ from typing import Any
 
 from mqcore.spark import builder
 
-JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 UNPACKED = "site"                     # where executors find the archive
 
 
@@ -27,8 +27,8 @@ def main() -> None:
         .config("spark.executorEnv.PYTHONPATH", f"{UNPACKED}:{asked['path']}")
         .config("spark.executor.memory", "512m").config("spark.driver.memory", "512m")
         .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.executor.extraJavaOptions", JVM_OPTIONS)
-        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
+        .config("spark.executor.extraJavaOptions", asked["jvm"])
+        .config("spark.driver.extraJavaOptions", asked["jvm"])
         .config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
         .config("spark.task.maxFailures", "6")
         .config("spark.python.authenticate.socketTimeout", "120s")      # slow machines

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 
 from mqcore.spark.lake.table import Change, Shape, Table
-from tests.spark.programs.unzipped import leave_zips
+from tests.spark.programs.parents import begin
 
 SIGN = "held"
 _commit = Table.commit
@@ -23,4 +23,4 @@ def held(self: Table, change: Change, shape: Shape | None = None) -> bool:
 
 
 Table.commit = held
-leave_zips()
+begin()
