@@ -47,11 +47,11 @@ ROOM_LEFT_BYTES: Final = 16 << 20    # on the disk, beside a side file
 
 # Before a cut: the log, the length of its segments, where it ends, where it is cut; bytes.
 BeforeCut = Callable[[LogFolders, int, int, int], None]
-CheckMaster = Callable[[History, History], None]     # the epochs of both, the store's first
+CheckMaster = Callable[[History, History, bool], None]    # both tables, the store's first; is_cut
 
 
 def _nothing(*_: object) -> None:
-    """Before the cut of a store without tables."""
+    """Before the cut of a store without tables; of a master that may be anybody."""
 
 
 class RejoinError(RuntimeError):
@@ -107,7 +107,7 @@ def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
     if damage is not None:
         raise RejoinError(f"the store is damaged, mqcore repair first: {damage.line()}")
     return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"],
-                   None if force else _check_newer, before_cut)
+                   _nothing if force else _check_newer, before_cut)
 
 
 def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, epoch: int,
@@ -129,22 +129,21 @@ def _standing(store: Path) -> Standing:
 
 
 def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str, int], end: int,
-            check: CheckMaster | None, before_cut: BeforeCut) -> Overtaken:
-    """follower: what the store is then; check: of the master, None: it may be anybody."""
-    def ask(position: int) -> Greeting:
-        found = greeted(address, position)
-        if check is not None:
-            check(follower.history, found.history)
-        return found
-
-    theirs = ask(end)
+            check: CheckMaster, before_cut: BeforeCut) -> Overtaken:
+    """follower: what the store is then; check: of each greeting, and whether something is cut."""
+    theirs = greeted(address, end)
     position = common_end(follower.history, end, theirs.history, theirs.end)
+    is_cut = position is not None and position < end
+    check(follower.history, theirs.history, is_cut)
     if position is None:
         raise RejoinError("the master's log began apart from this one: a slave of it needs an "
                           "empty store")
     _check_segments(log, theirs.segment_bytes)
-    _check_below(log, theirs if theirs.checked_to == position
-                 else ask(position), position)
+    below = theirs
+    if theirs.checked_to != position:
+        below = greeted(address, position)
+        check(follower.history, below.history, is_cut)
+    _check_below(log, below, position)
     found = Overtaken(position, end, 0, theirs.history.last.master)
     if position < end:
         last_ms = _check_cut(log, theirs.segment_bytes, position)
@@ -157,16 +156,16 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     return found
 
 
-def _check_epoch(epoch: int, _mine: History, theirs: History) -> None:
+def _check_epoch(epoch: int, _mine: History, theirs: History, _is_cut: bool) -> None:
     """epoch: that it leads in, 0: whichever it is."""
     if epoch and theirs.last.number != epoch:
         raise RejoinError(f"who answers leads in epoch {theirs.last.number}, and epoch "
                           f"{epoch} is the one that was elected: nothing is cut")
 
 
-def _check_newer(mine: History, theirs: History) -> None:
-    """Of two of which one took over from the other, the other one rejoins."""
-    if theirs.last != mine.last and theirs.last in mine.epochs:
+def _check_newer(mine: History, theirs: History, is_cut: bool) -> None:
+    """Of two of which one took over from the other, the other one is cut."""
+    if is_cut and theirs.last != mine.last and theirs.last in mine.epochs:
         raise RejoinError(
             f"this store ends with epoch {mine.last.number} of {mine.last.master}, which began "
             f"behind epoch {theirs.last.number} of {theirs.last.master}, the master's last: it is "

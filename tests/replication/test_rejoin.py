@@ -127,6 +127,17 @@ def test_who_took_over_from_the_master_is_cut_only_by_force(overtaken: Overtaken
     assert found.position == overtaken.position < found.end
 
 
+def test_who_was_promoted_by_mistake_rejoins_where_nothing_is_cut(overtaken: Overtaken) -> None:
+    assert rejoin(overtaken.root, ("master", 1), None).end > overtaken.position
+    theirs = overtaken.greeting.history
+    epochs.write(overtaken.root, Standing(theirs, State.LEADS))
+    overtaken.greeting = replace(overtaken.greeting, history=replace(theirs, epochs=(FIRST,)))
+
+    found = rejoin(overtaken.root, ("master", 1), None)
+
+    assert (found.position, found.end) == (overtaken.position, overtaken.position)
+
+
 @pytest.mark.parametrize("standing", [
     Standing(History("a" * 32, (FIRST,)), State.FOLLOWS),
     Standing(History("a" * 32, (FIRST,)), State.FOLLOWS, Told(Role.SLAVE, 7)),
