@@ -221,19 +221,16 @@ def _wait_ready(started: MqcoreProcess) -> None:
 
 
 def _family(top: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):          # it ended meanwhile
-                children.setdefault(_parent(folder), []).append(int(folder.name))
+    """
+    The processes that run below `top`, and it; parents come first. The kernel lists each one's
+    children: those of a whole machine are looked at many times as long.
+    """
     found = [top] if _is_running(top) else []
     for pid in found:
-        found += children.get(pid, [])
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):          # it ended meanwhile
+                found += map(int, children.read_text().split())
     return found
-
-
-def _parent(folder: Path) -> int:
-    return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _is_running(pid: int) -> bool:

@@ -10,6 +10,7 @@ the test how it ended; it gets SIGTERM when the nursery, or the test's process, 
 """
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -23,8 +24,9 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
@@ -122,13 +124,15 @@ def nursery() -> Nursery:
 
 
 def load() -> None:
-    """All code of brokers and name servers."""
+    """All code of brokers and name servers, and what is looked up once of settings."""
+    from mqcore.broker.settings.load import load as load_settings
     from mqcore.participants import processes
 
     for module in ("mqcore.admin.cli", "mqcore.admin.run", "mqcore.admin.logs", "msgspec.structs",
                    "mqcore.workers.supervisor", "mqcore.workers.namesrv", "mqcore.namesrv.settings",
                    *(f"mqcore.workers.{row.file}" for row, _ in processes(1))):
         importlib.import_module(module)
+    load_settings(environment={})
     gc.collect()
     gc.freeze()                   # no process looks through it again, or copies it for that
 
@@ -198,9 +202,32 @@ def main() -> None:
     arguments = serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         sys.argv[:] = ["mqcore", *arguments]
-        from mqcore.admin.cli import main as command
+        end(run())
 
+
+def run() -> object:
+    """The command; what it ends with, as sys.exit has it."""
+    from mqcore.admin.cli import main as command
+
+    try:
         command()
+    except SystemExit as ending:
+        return ending.code
+    return 0
+
+
+def end(code: object) -> NoReturn:
+    """
+    What runs at exit, and the exit status. No object is taken apart, as an interpreter does at its
+    end: each lies in memory that is the nursery's until it is written to.
+    """
+    if not isinstance(code, int):
+        sys.exit(code)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
