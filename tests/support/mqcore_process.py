@@ -183,12 +183,12 @@ def start(arguments: list[str], folder: Path, program: Sequence[str] = ()) -> Mq
 
     program: what to execute for it: MQCORE, a command that runs another one with MQCORE behind it
     (`prlimit --nofile=256`), a script that does what MQCORE does. Empty: a process of the
-    nursery, or MQCORE if the environment has changed since that one began.
+    nursery for this environment, or MQCORE if there is none.
     """
     output = folder / "mqcore.out"
     with output.open("wb") as sink:
-        if not program and nursery().fits:
-            return MqcoreProcess(nursery().start(arguments, sink), folder, output)
+        if not program and (forking := nursery()) is not None:
+            return MqcoreProcess(forking.start(arguments, sink), folder, output)
         process = subprocess.Popen(
             [*(program or MQCORE), *arguments], stdin=subprocess.DEVNULL,
             stdout=sink, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,

@@ -2,7 +2,7 @@
 `mqcore` commands in processes that have loaded their code before they begin.
 
 A fresh interpreter spends more on loading mqcore than a broker on its start and stop. So each
-process of a test run keeps one child, the nursery, which loads what brokers and name servers need,
+process of a test run keeps a child, the nursery, which loads what brokers and name servers need,
 has one thread, and forks once for each command. That process then is what `python -m
 mqcore.admin.cli` would be: file descriptors 0 to 2 alone, the handlers of signals of a new
 interpreter, its own end (exit status, what runs at exit). Its parent is the nursery, which tells
@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import json
@@ -32,7 +31,11 @@ ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
 REQUEST_BYTES_MAX = 1 << 16
 WORD = struct.Struct("=q")            # what the nursery says of a process: its id, how it ended
+NURSERIES_MAX = 3                     # each has the code in memory of its own
+PRELOADED = "LD_PRELOAD"
 VOLATILE = "PYTEST_CURRENT_TEST"      # the one variable that differs from test to test
+
+Environment = frozenset[tuple[str, str]]
 
 
 class NurseryError(RuntimeError):
@@ -88,18 +91,12 @@ class Nursery:
     """The child that forks; it ends when this object, or its process, has gone."""
 
     def __init__(self) -> None:
-        self._environment = environment()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, cwd=ROOT, pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONUNBUFFERED": "1"})
-
-    @property
-    def fits(self) -> bool:
-        """Whether its environment is this process's: a preloaded library needs a new process."""
-        return self._environment == environment()
 
     def start(self, arguments: list[str], sink: BinaryIO) -> Forked:
         """Run `mqcore arguments` here and now, its output into `sink`. Raises NurseryError."""
@@ -110,14 +107,26 @@ class Nursery:
         return Forked(arguments, words)
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != VOLATILE}
+def environment() -> Environment:
+    return frozenset((name, value) for name, value in os.environ.items() if name != VOLATILE)
 
 
-@functools.cache
-def nursery() -> Nursery:
-    """The one of this process."""
-    return Nursery()
+_asked_for: set[Environment] = set()
+_made: dict[Environment, Nursery] = {}
+
+
+def nursery() -> Nursery | None:
+    """
+    The one of this process for its environment: a preloaded library needs a process that has begun
+    with it. None: such an environment is asked for the first time, and one that never comes again
+    is dear, or there are NURSERIES_MAX.
+    """
+    own = environment()
+    if own not in _made and len(_made) < NURSERIES_MAX and (
+            PRELOADED not in os.environ or own in _asked_for):
+        _made[own] = Nursery()
+    _asked_for.add(own)
+    return _made.get(own)
 
 
 # -- in the nursery --------------------------------------------------------------------------------
