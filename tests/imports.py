@@ -45,8 +45,21 @@ def cython_imports(text: str) -> Iterator[tuple[str, list[str]]]:
                 yield name.split()[0] if name.split() else "", []
 
 
+def statements(text: str) -> Iterator[ast.AST]:
+    """
+    The statements of a Python file, with those within others. Most of a tree are expressions, which
+    nobody walks here: that takes as long again as the parser.
+    """
+    left: list[ast.AST] = [ast.parse(text)]
+    while left:
+        node = left.pop()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, part, ())
+
+
 def python_imports(text: str) -> Iterator[tuple[str, list[str]]]:
-    for node in ast.walk(ast.parse(text)):
+    for node in statements(text):
         if isinstance(node, ast.ImportFrom):
             yield "." * node.level + (node.module or ""), [alias.name for alias in node.names]
         elif isinstance(node, ast.Import):

@@ -23,12 +23,14 @@ from mqcore.participants import (
 )
 from mqcore.wire import codes as codes_in_python
 from mqcore.wire.codes import RequestCode, ResponseCode
+from tests.imports import statements
 
 ROOT = Path(__file__).parents[1]
 PYTHON = [path for folder in ("mqcore", "workers", "tests", "perf")
           for path in sorted((ROOT / folder).rglob("*.py"))]
 NATIVE = [path for suffix in ("pyx", "pxd")
           for path in sorted((ROOT / "mqcore").rglob(f"*.{suffix}"))]
+WORD = re.compile(r"\w+")
 OF_FIGURES = re.compile(r"figures\s*\[([^\]]*)\]")
 
 
@@ -57,7 +59,9 @@ def is_literal(value: ast.expr) -> bool:
 
 def repeated(source: str, members: set[str]) -> Iterator[tuple[int, str]]:
     """(line, name) of each constant that has a member's name and a value that was typed again."""
-    for node in ast.walk(ast.parse(source)):
+    if members.isdisjoint(WORD.findall(source)):
+        return
+    for node in statements(source):
         if isinstance(node, ast.Assign):
             targets, value = node.targets, node.value
         elif isinstance(node, ast.AnnAssign) and node.value is not None:

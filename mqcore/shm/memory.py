@@ -22,7 +22,7 @@ FOLDER = Path("/dev/shm")
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 KINDS = ("auto", "named", "memfd")
-PROCESS_PREFIX = "mqcore"              # of the supervisor's title
+SUPERVISOR_COMM = "mqcore: supervi"    # its title, as long as /proc/PID/comm has it
 MIB = 1 << 20
 
 Range = tuple[int, int]                # start and end
@@ -128,7 +128,7 @@ def names(prefix: str) -> list[str]:
     for process in PROC.iterdir():
         if process.name.isdigit():
             with contextlib.suppress(OSError):             # it ended, or is not ours to look at
-                if (process / "comm").read_text().startswith(PROCESS_PREFIX):
+                if (process / "comm").read_text().startswith(SUPERVISOR_COMM):
                     found |= {name for name in _memfds(process) if name.startswith(f"/{prefix}")}
     return sorted(found)
 

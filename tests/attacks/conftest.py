@@ -32,13 +32,23 @@ def honest(target: MqcoreProcess, request: pytest.FixtureRequest) -> Iterator[Ho
     made.check()
 
 
+@pytest.fixture(scope="session")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FailingDisk]:
+    """The library and its plan: one of each, so that all its brokers have one environment."""
+    folder = tmp_path_factory.mktemp("failing")
+    return build(folder), FailingDisk.create(folder / "plan", folder)
+
+
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingDisk:
+def disk(
+    failing: tuple[Path, FailingDisk], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> FailingDisk:
     """
     The disk of a broker in tmp_path/broker, as far as its commit log is concerned: tables that are
     slow to save would give the writer time.
     """
-    made = FailingDisk.create(tmp_path / "plan", tmp_path / "broker" / "store" / "commitlog")
-    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path)))
+    library, made = failing
+    made.turn_to(tmp_path / "broker" / "store" / "commitlog")
+    monkeypatch.setenv("LD_PRELOAD", str(library))
     monkeypatch.setenv("FAILING_DISK", str(made.path))
     return made

@@ -29,7 +29,8 @@ from mqcore.wire.records import Record, decode_records
 from tests.support.stretch import Stretch
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields, topic_fields
 
-PACE_S = 0.005                  # between two sends, heartbeats
+PACE_S = 0.005                  # between two sends
+BEAT_PACE_S = 0.01              # between two heartbeats, which are two requests each
 TIMEOUT_S = 30.0                # of one answer
 CALM_SENDS = 100                # of a measurement before an attack
 HOLD_MS = 1000
@@ -224,7 +225,7 @@ class Honest:
         lock = msgspec.json.encode({
             "clientId": "honest@client", "consumerGroup": "honest-group",
             "mqSet": [{"brokerName": "any", "queueId": 0, "topic": self._topic}]})
-        while not self._stop.wait(PACE_S):
+        while not self._stop.wait(BEAT_PACE_S):
             began = time.monotonic()
             for code, body in ((RequestCode.HEART_BEAT, heartbeat),
                                (RequestCode.LOCK_BATCH_MQ, lock)):

@@ -10,8 +10,9 @@ from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 
 BATCH = 500
-GROUP = "invented_group_" + "g" * 90        # long names make a table large with few of them
+GROUP = "invented_group_" + "g" * 91        # long names make a table large with few of them
 TOPIC = "InventedTopic" + "T" * 100
+DIGITS = 13                                 # of a number: all commits have one length
 
 
 def connect(address: str, source: str) -> socket.socket:
@@ -21,21 +22,25 @@ def connect(address: str, source: str) -> socket.socket:
 
 
 def group_of(number: int) -> str:
-    return f"{GROUP}_{number}"
+    return f"{GROUP}_{number:0{DIGITS}}"
 
 
 def topic_of(number: int) -> str:
-    return f"{TOPIC}{number % 97}"
+    return f"{TOPIC}{number % 97:02}"
 
 
 def commits(start: int, count: int) -> Iterator[bytes]:
-    """Batches of one-way commits, each for a group and topic of its own; the last is answered."""
+    """Batches of one-way commits, each for a group and topic of its own; encoded once for all."""
+    zero = "0" * DIGITS
+    frame = encode(request(RequestCode.UPDATE_CONSUMER_OFFSET, {
+        "consumerGroup": group_of(0), "topic": topic_of(0), "queueId": "0", "commitOffset": zero,
+    }, oneway=True)).replace(b"%", b"%%")
+    for text, form in ((group_of(0), f"{GROUP}_%0{DIGITS}d"), (topic_of(0), f"{TOPIC}%02d"),
+                       (zero, f"%0{DIGITS}d")):
+        frame = frame.replace(text.encode(), form.encode())
     for first in range(start, start + count, BATCH):
-        yield b"".join(
-            encode(request(RequestCode.UPDATE_CONSUMER_OFFSET, {
-                "consumerGroup": group_of(number), "topic": topic_of(number),
-                "queueId": "0", "commitOffset": str(number)}, oneway=True))
-            for number in range(first, min(first + BATCH, start + count)))
+        yield b"".join(frame % (number, number % 97, number)
+                       for number in range(first, min(first + BATCH, start + count)))
 
 
 def flood(address: str, source: str, start: int, count: int) -> None:

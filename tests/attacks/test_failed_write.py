@@ -20,7 +20,7 @@ from tests.attacks.after_a_kill import (
     send_honest,
 )
 from tests.attacks.honest import Honest
-from tests.support.failing_disk import FailingDisk, build, compiler
+from tests.support.failing_disk import FailingDisk, compiler
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields
@@ -150,20 +150,18 @@ def all_bodies(broker: MqcoreProcess) -> list[bytes]:
 
 @pytest.mark.slow
 def test_a_failed_flush_of_queue_files_ends_the_checkpoints_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, disk: FailingDisk,
 ) -> None:
-    queues = FailingDisk.create(tmp_path / "plan", tmp_path / "broker" / "store" / "consumequeue")
-    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path)))
-    monkeypatch.setenv("FAILING_DISK", str(queues.path))
+    disk.turn_to(tmp_path / "broker" / "store" / "consumequeue")
     with mqcore_up(tmp_path / "broker", {"store.checkpoint_interval_ms": 100}) as broker:
         with Peer(broker.broker_addr) as peer:
             make_topic(peer, TOPIC)
             promised = send_honest(peer, TOPIC, 50)
             wait_until((broker.store / "checkpoint").exists, "a checkpoint")
-            queues.arm(at=0, error=errno.EIO, kind="syncs")
+            disk.arm(at=0, error=errno.EIO, kind="syncs")
             promised |= send_honest(peer, TOPIC, 50)
             until_said(broker, "which is final")
-            queues.disarm()
+            disk.disarm()
             before = (broker.store / "checkpoint").read_bytes()
             promised |= send_honest(peer, TOPIC, 200)       # 100 ms and more of work
             committed(broker, TOPIC, len(promised))

@@ -19,7 +19,7 @@ from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
 
-PAIRS_EACH = 38_000            # of each source: the file is written when there is as much beside it
+PAIRS_EACH = 36_000            # of each source: the file is written when there is as much beside it
 FRAME_BYTES_MAX = 16 << 20
 OFFSET = 7                      # there are more messages: a start takes back what lies beyond them
 LAST_COMMIT = b'"honest@honest-group":{0:%d' % (OFFSET + 1)

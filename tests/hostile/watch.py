@@ -1,6 +1,7 @@
 """Looks at the processes of a broker: starts, private memory, descriptors, log lines."""
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import time
@@ -30,11 +31,15 @@ class Watch:
         self._before = {pid: anonymous_kib(pid) for pid in target.family()}
         self._log_bytes = target.output.stat().st_size
 
+    @functools.cached_property
+    def _segment(self) -> str:
+        """Its shared memory, for which all processes of the machine are looked at: once."""
+        return next(
+            name for name in stale_segments(PREFIX) if name.endswith(f"-{self._target.pid}"))
+
     def starts(self) -> dict[str, int]:
         """How often each process was started, as `mqcore status --json` says it."""
-        name = next(
-            name for name in stale_segments(PREFIX) if name.endswith(f"-{self._target.pid}"))
-        run = describe(name)
+        run = describe(self._segment)
         assert run is not None
         processes = run["processes"]
         assert isinstance(processes, list)

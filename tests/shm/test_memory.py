@@ -19,9 +19,9 @@ COMM = Path("/proc/self/comm")
 
 @pytest.fixture
 def as_supervisor() -> Iterator[None]:
-    """This process looks like one of a broker's."""
+    """This process looks like a broker's supervisor."""
     before = COMM.read_text()
-    COMM.write_text("mqcore: test")
+    COMM.write_text("mqcore: supervisor")
     yield
     COMM.write_text(before)
 
@@ -40,6 +40,15 @@ def test_a_memfd_is_found_while_its_maker_lives(as_supervisor: None) -> None:
 
     del made
     assert stale_segments(NAME[1:]) == []
+
+
+def test_a_serving_process_is_not_looked_through_for_memfds(as_supervisor: None) -> None:
+    """Only supervisors make some, and such a process may have a million sockets."""
+    made = Segment.create(NAME, **SMALL, kind="memfd")
+    assert stale_segments(NAME[1:]) == [NAME]
+    COMM.write_text("mqcore: pull-serving-0")
+    assert stale_segments(NAME[1:]) == []
+    del made
 
 
 def test_named_memory_has_the_pages_of_all_that_does_not_grow() -> None:

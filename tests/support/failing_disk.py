@@ -62,10 +62,15 @@ class FailingDisk:
     @classmethod
     def create(cls, path: Path, root: Path) -> FailingDisk:
         """A plan in the file `path` that concerns all below the folder `root`."""
+        path.write_bytes(bytes(HEAD.size + CALL.size * CALLS_MAX))
+        made = cls(path)
+        made.turn_to(root)
+        return made
+
+    def turn_to(self, root: Path) -> None:
+        """Concern all below another folder from now on; nothing goes wrong, nothing is counted."""
         prefix = os.fsencode(root) + b"/"
-        path.write_bytes(HEAD.pack(0, -1, 0, 0, 0, 0, len(prefix), prefix)
-                         + bytes(CALL.size * CALLS_MAX))
-        return cls(path)
+        HEAD.pack_into(self._memory, 0, 0, -1, 0, 0, 0, 0, len(prefix), prefix)
 
     def environment(self, library: Path) -> dict[str, str]:
         return {**os.environ, "LD_PRELOAD": str(library), "FAILING_DISK": str(self.path)}

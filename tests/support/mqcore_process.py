@@ -183,12 +183,12 @@ def start(arguments: list[str], folder: Path, program: Sequence[str] = ()) -> Mq
 
     program: what to execute for it: MQCORE, a command that runs another one with MQCORE behind it
     (`prlimit --nofile=256`), a script that does what MQCORE does. Empty: a process of the
-    nursery, or MQCORE if the environment has changed since that one began.
+    nursery for this environment, or MQCORE if there is none.
     """
     output = folder / "mqcore.out"
     with output.open("wb") as sink:
-        if not program and nursery().fits:
-            return MqcoreProcess(nursery().start(arguments, sink), folder, output)
+        if not program and (forking := nursery()) is not None:
+            return MqcoreProcess(forking.start(arguments, sink), folder, output)
         process = subprocess.Popen(
             [*(program or MQCORE), *arguments], stdin=subprocess.DEVNULL,
             stdout=sink, stderr=subprocess.STDOUT, preexec_fn=die_with_parent,
@@ -221,19 +221,16 @@ def _wait_ready(started: MqcoreProcess) -> None:
 
 
 def _family(top: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):          # it ended meanwhile
-                children.setdefault(_parent(folder), []).append(int(folder.name))
+    """
+    The processes that run below `top`, and it; parents come first. The kernel lists each one's
+    children: those of a whole machine are looked at many times as long.
+    """
     found = [top] if _is_running(top) else []
     for pid in found:
-        found += children.get(pid, [])
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):          # it ended meanwhile
+                found += map(int, children.read_text().split())
     return found
-
-
-def _parent(folder: Path) -> int:
-    return int((folder / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _is_running(pid: int) -> bool:

@@ -2,7 +2,7 @@
 `mqcore` commands in processes that have loaded their code before they begin.
 
 A fresh interpreter spends more on loading mqcore than a broker on its start and stop. So each
-process of a test run keeps one child, the nursery, which loads what brokers and name servers need,
+process of a test run keeps a child, the nursery, which loads what brokers and name servers need,
 has one thread, and forks once for each command. That process then is what `python -m
 mqcore.admin.cli` would be: file descriptors 0 to 2 alone, the handlers of signals of a new
 interpreter, its own end (exit status, what runs at exit). Its parent is the nursery, which tells
@@ -10,9 +10,9 @@ the test how it ended; it gets SIGTERM when the nursery, or the test's process, 
 """
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
-import functools
 import gc
 import importlib
 import json
@@ -23,14 +23,19 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
 REQUEST_BYTES_MAX = 1 << 16
 WORD = struct.Struct("=q")            # what the nursery says of a process: its id, how it ended
+NURSERIES_MAX = 3                     # each has the code in memory of its own
+PRELOADED = "LD_PRELOAD"
 VOLATILE = "PYTEST_CURRENT_TEST"      # the one variable that differs from test to test
+
+Environment = frozenset[tuple[str, str]]
 
 
 class NurseryError(RuntimeError):
@@ -86,18 +91,12 @@ class Nursery:
     """The child that forks; it ends when this object, or its process, has gone."""
 
     def __init__(self) -> None:
-        self._environment = environment()
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, cwd=ROOT, pass_fds=[theirs.fileno()],
                 env={**os.environ, "PYTHONUNBUFFERED": "1"})
-
-    @property
-    def fits(self) -> bool:
-        """Whether its environment is this process's: a preloaded library needs a new process."""
-        return self._environment == environment()
 
     def start(self, arguments: list[str], sink: BinaryIO) -> Forked:
         """Run `mqcore arguments` here and now, its output into `sink`. Raises NurseryError."""
@@ -108,27 +107,41 @@ class Nursery:
         return Forked(arguments, words)
 
 
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != VOLATILE}
+def environment() -> Environment:
+    return frozenset((name, value) for name, value in os.environ.items() if name != VOLATILE)
 
 
-@functools.cache
-def nursery() -> Nursery:
-    """The one of this process."""
-    return Nursery()
+_asked_for: set[Environment] = set()
+_made: dict[Environment, Nursery] = {}
+
+
+def nursery() -> Nursery | None:
+    """
+    The one of this process for its environment: a preloaded library needs a process that has begun
+    with it. None: such an environment is asked for the first time, and one that never comes again
+    is dear, or there are NURSERIES_MAX.
+    """
+    own = environment()
+    if own not in _made and len(_made) < NURSERIES_MAX and (
+            PRELOADED not in os.environ or own in _asked_for):
+        _made[own] = Nursery()
+    _asked_for.add(own)
+    return _made.get(own)
 
 
 # -- in the nursery --------------------------------------------------------------------------------
 
 
 def load() -> None:
-    """All code of brokers and name servers."""
+    """All code of brokers and name servers, and what is looked up once of settings."""
+    from mqcore.broker.settings.load import load as load_settings
     from mqcore.participants import processes
 
     for module in ("mqcore.admin.cli", "mqcore.admin.run", "mqcore.admin.logs", "msgspec.structs",
                    "mqcore.workers.supervisor", "mqcore.workers.namesrv", "mqcore.namesrv.settings",
                    *(f"mqcore.workers.{row.file}" for row, _ in processes(1))):
         importlib.import_module(module)
+    load_settings(environment={})
     gc.collect()
     gc.freeze()                   # no process looks through it again, or copies it for that
 
@@ -198,9 +211,32 @@ def main() -> None:
     arguments = serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         sys.argv[:] = ["mqcore", *arguments]
-        from mqcore.admin.cli import main as command
+        end(run())
 
+
+def run() -> object:
+    """The command; what it ends with, as sys.exit has it."""
+    from mqcore.admin.cli import main as command
+
+    try:
         command()
+    except SystemExit as ending:
+        return ending.code
+    return 0
+
+
+def end(code: object) -> NoReturn:
+    """
+    What runs at exit, and the exit status. No object is taken apart, as an interpreter does at its
+    end: each lies in memory that is the nursery's until it is written to.
+    """
+    if not isinstance(code, int):
+        sys.exit(code)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
