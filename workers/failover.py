@@ -110,6 +110,7 @@ class Failover:
         self._troubles: dict[str, str] = {}          # by what it is about: what was said last
         self._silent_since = 0.0
         self._silent_said: dict[str, float] = {}       # why: when
+        self._unanswered: set[type[Ask]] = set()       # what it has not answered since
         self._refusals = 0                             # one after the other
 
     def start(self) -> None:
@@ -171,13 +172,18 @@ class Failover:
                 self._transact(asked)
         except (EtcdError, KeysError) as error:
             election.lost(asked)
+            self._unanswered.add(type(asked))
             self._silent(error)
             self._after_loss(error)
             return False
         self._pen.heard(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+        self._refusals = 0
+        self._unanswered.discard(type(asked))
+        if self._unanswered:             # it tells keys, perhaps, and grants no lease
+            return True
         if self._silent_said:
             log.warning("etcd answers again, after %.1f s", time.monotonic() - self._silent_since)
-        self._silent_since, self._refusals = 0.0, 0
+        self._silent_since = 0.0
         self._silent_said.clear()
         return True
 

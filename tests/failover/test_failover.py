@@ -14,15 +14,20 @@ from types import SimpleNamespace
 import pytest
 
 from mqcore.admin.replication import election_words
-from mqcore.failover.etcd import Put
+from mqcore.broker.settings.load import load
+from mqcore.failover.election import Grant, Look
+from mqcore.failover.etcd import EtcdError, Key, Put
 from mqcore.failover.keys import Names, View, view_of
 from mqcore.layout import LEADERSHIP_LEADS
 from mqcore.replication import epochs
+from mqcore.shm.segment import Segment
 from mqcore.wire.records import decode_records
+from mqcore.workers import failover
 from mqcore.workers.failover import Failover
 from tests.replication.elected import TOPIC, send, settings_of
 from tests.replication.pairs import NAME, addresses
 from tests.replication.test_promotion import has_acknowledged
+from tests.shm.test_segment import SMALL
 from tests.support.command import mqcore
 from tests.support.etcd import EtcdMembers, EtcdServer, etcd_server
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_namesrv, mqcore_up
@@ -246,6 +251,37 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
     process._troubles = {}
     process._here()
     assert read.index("taken") < min(read.index("replicated"), read.index("reports"))
+
+
+def test_an_etcd_that_tells_keys_and_grants_no_lease_is_silent_once(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Half:
+        grants = False
+
+        def below(self, _prefix: str) -> list[Key]:
+            return []
+
+        def grant(self, _seconds: int) -> int:
+            if not self.grants:
+                raise EtcdError("no lease")
+            return 7
+
+    monkeypatch.setattr(failover, "AFTER_LOSS_S", 0.0)
+    monkeypatch.setattr(failover, "client", lambda _settings: Half())
+    settings = load(None, {}, [f"store.path={tmp_path}"])
+    segment = Segment.create("/mqcore-test-failover", **SMALL, kind="memfd")
+    segment.make_bells()
+    process = Failover(settings, segment)
+    process.start()
+    for _ in range(20):
+        assert process._ask(Look())
+        assert not process._ask(Grant())
+    assert caplog.text.count("etcd does not answer") == 1
+    assert "answers again" not in caplog.text
+    Half.grants = True
+    assert process._ask(Look())
+    assert process._ask(Grant())
+    assert caplog.text.count("etcd answers again") == 1
 
 
 def test_epochs_that_cannot_be_read_are_said_once(
