@@ -116,7 +116,8 @@ class Scheduler:
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=self._settings.store.queue_file_entry_count,
             delays_ms=self._settings.delay_levels_ms)
-        self._load()                       # one that is unusable is no start
+        if not self._gate.settling:
+            self._begin()
 
     def _begin(self) -> None:
         """

@@ -52,7 +52,6 @@ class TransactionChecker:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
-        self._gate = ReplicaPen(segment)
         self._begun = False
         self._in_round = False
         self._strange = 0
@@ -64,6 +63,9 @@ class TransactionChecker:
         self._check = TransactionCheck(
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=store.queue_file_entry_count, **times(self._settings))
+        self._gate = ReplicaPen(self._segment)
+        if not self._gate.settling:
+            self._begin()
 
     def _begin(self) -> None:
         """Where each half message that is decided can be told by the op queue (FO10)."""
