@@ -18,7 +18,8 @@ class World:
     def __init__(self, spark: Any, namesrv: str) -> None:
         self.spark = spark
         self.namesrv = namesrv
-        self.producer = Producer("tests", namesrv=namesrv, batch_count=16)
+        self.producer = Producer("tests", namesrv=namesrv, batch_count=16,
+                                 send_timeout=60.0)          # slow machines
         self.admin = Admin(namesrv=namesrv)
 
     def __enter__(self) -> Self:
