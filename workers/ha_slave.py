@@ -24,7 +24,7 @@ from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
 from mqcore.replication.identity import identity
 from mqcore.replication.log_bytes import last_bytes, log_crc
 from mqcore.replication.rejoin import room_for
-from mqcore.replication.slave import SlaveNote
+from mqcore.replication.slave import POSITION_BITS, SlaveNote
 from mqcore.replication.slave_loop import SlaveLoop
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
@@ -58,7 +58,6 @@ ENDED: dict[int, str] = {
         "the master has said nothing for {value} ms: expected its "
         "replication.heartbeat_interval_ms to be less than replication.housekeeping_interval_ms "
         "here"}
-POSITION_BITS = 60                           # of slave.pxd
 NO_POSITION = ("a frame says that it begins at {value}, which is no log position: this is no "
                "master's HA port")
 OTHER: dict[int, str] = {

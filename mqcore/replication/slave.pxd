@@ -44,12 +44,14 @@ from mqcore.store.log.append_end cimport AppendEnd
 cdef enum:
     CLAIM_BYTES = 256 << 10           # of one request, unless it is one record
     FRAME_BYTES_MAX = 1 << 30         # nobody's frames are as long
-    POSITION_BITS = 60                # nobody's log either
     SLAVE_NOTES_MAX = 16
     LINGER_BYTES = 8192               # of a small request
     GREETING_BYTES_MAX = GREETING_FIXED_SIZE + GREETING_WORDS_MAX
     BELL_KEY = 0                      # of epoll
     LINK_KEY = 1
+
+cpdef enum:
+    POSITION_BITS = 60                # nobody's log is longer than such a number of bytes
 
 cpdef enum SlaveNote:
     NOTE_LINKED = 1                   # the log position that it asks from

@@ -1,5 +1,7 @@
 from enum import IntEnum
 
+POSITION_BITS: int
+
 class SlaveNote(IntEnum):
     NOTE_LINKED = ...
     NOTE_NO_LINK = ...
