@@ -311,12 +311,17 @@ def test_an_orderly_stop_lets_the_other_one_lead_at_once(members: Members) -> No
 def test_tools_say_who_leads_for_how_long_and_who_has_what(members: Members) -> None:
     leader = members.leader()
     follower = members.running[3 - leader]
-    rows = json.loads(mqcore("replication", "status", NAME, "--json", "-n",
-                             members.names.namesrv_addr).stdout)
-    by_id = {row["brokerId"]: row["election"] for row in rows}
+
+    def told() -> dict[int, dict[str, str]]:
+        rows = json.loads(mqcore("replication", "status", NAME, "--json", "-n",
+                                 members.names.namesrv_addr).stdout)
+        return {row["brokerId"]: row["election"] for row in rows}
+
+    # the other one looks at etcd later than who leads
+    wait_until(lambda: {row["failoverInSync"] for row in told().values()} == {"1,2"}, "the set")
+    by_id = told()
     assert by_id.keys() == {0, 3 - leader}
     assert {row["failoverLeader"] for row in by_id.values()} == {str(leader)}
-    assert {row["failoverInSync"] for row in by_id.values()} == {"1,2"}
     assert 0 < int(by_id[0]["failoverLeaseMillis"]) <= 1000 * LEASE_S
     assert by_id[3 - leader]["failoverLeaseMillis"] == "0"
     wanted = re.compile(rf"elected: {leader} in epoch 1, set 1,2, lease [01]\.[0-9] s")

@@ -27,8 +27,8 @@ def class_archive() -> Path:
     The classes that sessions load, ready in a file: two fifths of a start and its first queries.
 
     `make spark-classes` makes it, which takes as much as eight starts save: for who runs these
-    tests again and again. It is of one Java and one installation of Spark; a JVM for which it is wrong
-    loads its classes as ever.
+    tests again and again. It is of one Java and one installation of Spark; a JVM for which it is
+    wrong loads its classes as ever.
     """
     java = Path(shutil.which("java") or "java").resolve()
     spark = importlib.util.find_spec("pyspark")

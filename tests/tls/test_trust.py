@@ -145,7 +145,8 @@ def test_a_new_revocation_list_counts_and_a_bad_one_does_not(
     with Peer(addresses[0], tls=own.client(pair)) as before:
         file.write_text("no list")
         expected = f"TLS goes on with the files that it has: {file}: "
-        wait_until(lambda: broker.output.read_text().count(expected) == 2, "both tell", 20)
+        wait_until(lambda: broker.output.read_text().count(expected) == 3,
+                   "broker, name server and the supervisor, which keeps copies, tell", 20)
         assert all(is_let_in(own, one, pair) for one in addresses)
         shutil.copy(own.revoke(pair[0]), file.with_suffix(".new"))
         os.replace(file.with_suffix(".new"), file)
@@ -163,15 +164,21 @@ def test_status_counts_connections_and_handshakes(
         (run,) = (one for name, one in json.loads(said).items() if name.endswith(f"-{broker.pid}"))
         return run["tls"]              # type: ignore[no-any-return]
 
-    before = figures()
-    with (Peer(broker.broker_addr, tls=own.client(shown["good"])),
-          Peer(broker.namesrv_addr, tls=own.client(shown["good"]))):
-        for one in (broker.broker_addr, broker.namesrv_addr):
-            assert not is_let_in(own, one, shown[SELF_SIGNED])
-        expected = {f"{prefix}{name}": before[f"{prefix}{name}"] + 1
-                    for prefix in ("", "namesrv_")
-                    for name in ("connections", "handshakes", "failed_handshakes")}
-        wait_until(lambda: figures() == expected, "all is counted", 20)
+    def namesrv_has(connections: int) -> bool:
+        return figures()["namesrv_connections"] == connections
+
+    wait_until(lambda: namesrv_has(0), "nobody is there", 20)
+    with Peer(broker.namesrv_addr, tls=own.client(shown["good"])):
+        wait_until(lambda: namesrv_has(1), "who came before is counted, too", 20)
+        before = figures()
+        with (Peer(broker.broker_addr, tls=own.client(shown["good"])),
+              Peer(broker.namesrv_addr, tls=own.client(shown["good"]))):
+            for one in (broker.broker_addr, broker.namesrv_addr):
+                assert not is_let_in(own, one, shown[SELF_SIGNED])
+            expected = {f"{prefix}{name}": before[f"{prefix}{name}"] + 1
+                        for prefix in ("", "namesrv_")
+                        for name in ("connections", "handshakes", "failed_handshakes")}
+            wait_until(lambda: figures() == expected, "all is counted", 20)
     wait_until(lambda: figures()["connections"] == before["connections"], "one has gone", 20)
     said = subprocess.run([*MQCORE, "status"], capture_output=True, check=True, text=True).stdout
     assert re.search(r"^  tls +connections \d+  handshakes \d+  failed_handshakes \d+  "
