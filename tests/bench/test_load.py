@@ -97,7 +97,7 @@ def test_a_rendered_pull_is_the_template_with_another_offset(codec: Codec, offse
 @given(
     code=st.integers(0, 32_000), opaque=st.integers(0, 2**31 - 1), body=st.binary(max_size=50),
     remark=st.none() | st.text(max_size=40), codec=st.sampled_from(CODECS),
-    ext=st.none() | st.dictionaries(             # brokers name no field of an answer as the header's
+    ext=st.none() | st.dictionaries(             # brokers name no field of an answer so
         st.text(min_size=1, max_size=9).filter(lambda name: name != "opaque"),
         st.text(max_size=9), max_size=4),
 )

@@ -15,7 +15,10 @@ from tests.support.etcd import etcd_server
 from tests.support.mqcore_process import mqcore_namesrv
 from tests.support.waiting import wait_until
 
-NAMES = ("mqcore-a", "mqcore-b")
+# the second is left alone: what it answers is not to depend on how slow the machine is
+NAMES: dict[str, dict[str, object]] = {
+    "mqcore-a": {},
+    "mqcore-b": {"failover.lease_seconds": 6, "replication.slave_timeout_ms": 10_000}}
 
 
 @pytest.fixture
@@ -24,8 +27,9 @@ def pairs(tmp_path: Path) -> Iterator[list[Members]]:
     with contextlib.ExitStack() as life:
         etcd = life.enter_context(etcd_server(tmp_path))
         names = life.enter_context(mqcore_namesrv(tmp_path / "names"))
-        yield [life.enter_context(acknowledging(Members(tmp_path / name, etcd, names, name=name)))
-               for name in NAMES]
+        yield [life.enter_context(acknowledging(Members(
+            tmp_path / name, etcd, names, settings=settings, name=name)))
+            for name, settings in NAMES.items()]
 
 
 def standing(pair: Members) -> tuple[object, ...]:
