@@ -34,7 +34,7 @@ from mqcore.bench.load import (
     end_to_end,
     produce,
 )
-from perf.contenders import Contender, Running, contenders
+from perf.contenders import Contender, Running, bare_program, contenders
 
 QUEUES = 8
 CASE_SECONDS = 5.0
@@ -202,7 +202,8 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
 @click.command()
 @click.option("--quick", is_flag=True, help="One short round: shows that it works, not how fast.")
 @click.option("--bare", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="The yardstick program, called as PROGRAM PORT FILE one|two.")
+              help="Another yardstick, called as PROGRAM PORT FILE one|two  [default: "
+                   "perf/bare_broker.c, where there is a C compiler].")
 @click.option("--bare-mode", type=click.Choice(["one", "two"]), default="two", show_default=True)
 @click.option("--only", default="mqcore,bare,stock", show_default=True,
               help="Which brokers, separated by commas.")
@@ -220,15 +221,18 @@ def main(
     json_file: Path | None,
 ) -> None:
     """Compare brokers on this machine."""
-    columns = contenders(bare, bare_mode, set(only.split(",")), before)
-    cases = [case for case in CASES if case_part in case.name]
-    if not columns or not cases:
-        raise click.UsageError("nothing to compare: no broker or no case is left")
-    results = Results()
-    for number in range(rounds or (1 if quick else ROUNDS)):
-        click.echo(f"round {number + 1}", err=True)
-        run_round(columns, cases, seconds or (QUICK_SECONDS if quick else CASE_SECONDS), results,
-                  folder)
+    wanted, results = set(only.split(",")), Results()
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        if bare is None and "bare" in wanted:
+            bare = bare_program(Path(made))
+        columns = contenders(bare, bare_mode, wanted, before)
+        cases = [case for case in CASES if case_part in case.name]
+        if not columns or not cases:
+            raise click.UsageError("nothing to compare: no broker or no case is left")
+        for number in range(rounds or (1 if quick else ROUNDS)):
+            click.echo(f"round {number + 1}", err=True)
+            run_round(columns, cases, seconds or (QUICK_SECONDS if quick else CASE_SECONDS),
+                      results, folder)
     names = [contender.name for contender in columns]
     click.echo(f"{platform.processor() or platform.machine()}, Linux {platform.release()}, "
                f"Python {platform.python_version()}\n")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +26,9 @@ MQCORE_STORE = {
     "store.segment_size_bytes": 1 << 30, "store.queue_file_entry_count": 300_000,
     "store.index_slot_count": 5_000_000, "store.index_entry_count": 20_000_000,
 }
+BARE_SOURCE = Path(__file__).with_name("bare_broker.c")
+BARE_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Werror")
+BARE_LIBRARY = "-l:libz.so.1"                   # of crc32
 STOCK_FLUSH = {"async": "ASYNC_FLUSH", "sync": "SYNC_FLUSH"}
 
 
@@ -72,6 +76,19 @@ def run_stock(folder: Path, flush: str) -> Iterator[Running]:
     properties = {"flushDiskType": STOCK_FLUSH[flush], "waitTimeMillsInSendQueue": 200}
     with stock_cluster(folder, properties, jvm_options=STOCK_JVM_OPTIONS, system={}) as cluster:
         yield Running(cluster.broker_addr, cluster.broker_pid, time.monotonic() - began)
+
+
+def bare_program(folder: Path) -> Path | None:
+    """The yardstick, compiled into `folder`; None: there is no compiler. Raises ContenderError."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    program = folder / BARE_SOURCE.stem
+    made = subprocess.run([compiler, *BARE_FLAGS, "-o", str(program), str(BARE_SOURCE),
+                           BARE_LIBRARY], capture_output=True, text=True)
+    if made.returncode:
+        raise ContenderError(f"the yardstick cannot be compiled: {made.stderr}")
+    return program
 
 
 def bare_runner(
