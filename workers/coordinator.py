@@ -230,9 +230,9 @@ class Coordinator:
 
     def _take_over_topics(self) -> None:
         """Those of messages that consumers see by now; again, when they see all of them (FO10)."""
-        shown = self._segment.log_state()["dispatched"] >= self._pen.begun
+        settling = self._queues.settling
         self._broker.take_over_topics(self._known_to, self._now_ms())
-        if shown:
+        if not settling:
             self._known_to = -1
 
     def _adopt(self, address: str, ha_address: str) -> None:
@@ -518,7 +518,7 @@ class Coordinator:
             self._segment.beat(COORDINATOR.slot, self._now_ms())
             self._figures.put("longest_turn_us", int(1e6 * self._turns.longest_s))
             self._broker.tick(self._now_ms())
-            if self._known_to >= 0 and self._segment.log_state()["dispatched"] >= self._pen.begun:
+            if self._known_to >= 0 and not self._queues.settling:
                 self._take_over_topics()
             self._figures.put("access_refused_there", self._broker.core.access.refused)
             if self._following is not None:
