@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.support.ci import unavailable
 from tests.support.mounted import mounted
 from tests.support.stock import require_stock
 
+ROOT = Path(__file__).parents[1]
 Outcome = type[BaseException]
 
 
@@ -69,6 +71,14 @@ def test_threads_that_cannot_be_watched_fail_in_ci(
 
 
 def test_all_that_tests_ask_for_is_installed_by_ci() -> None:
-    text = (Path(__file__).parents[1] / ".ci" / "run").read_text(encoding="utf-8")
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     for program in ("clang", "etcd", "ip", "java", "mvn", "openssl"):
         assert f"have {program} " in text
+
+
+def test_no_file_of_tests_needs_what_only_ci_installs() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.support.plain_install", "--collect-only",
+         "-q", "tests/spark"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+    assert "No module named 'pyspark'" in run.stdout       # some are skipped, and say why

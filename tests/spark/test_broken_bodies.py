@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.admin import Admin
 from mqcore.spark.errors import SparkSourceError
 from mqcore.spark.jobs.frame import one_line

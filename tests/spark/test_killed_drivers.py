@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.admin import Admin
 from mqcore.client.message import MessageQueue
 from mqcore.spark import read_lake

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+pytest.importorskip("pyspark")
+
 from mqcore.client import Message, MessageQueue
 from mqcore.spark import Progress
 from tests.spark.world import World

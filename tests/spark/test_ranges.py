@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue

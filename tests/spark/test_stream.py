@@ -6,6 +6,8 @@ import uuid
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.message import MessageQueue
 from mqcore.spark import track
 from tests.spark.world import forget_commit

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.message import MessageQueue
 from mqcore.spark import track
 from tests.retention.test_live import ALWAYS, SMALL

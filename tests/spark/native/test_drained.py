@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.message import MessageQueue
 from mqcore.spark.jobs.migrate.phases import has_consumed
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.message import MessageQueue
 from mqcore.spark.broker.ranges import Range
 from mqcore.spark.broker.reading import Bundle, Reading, Slice

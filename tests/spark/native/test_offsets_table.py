@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.message import MessageQueue
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs.migrate.clusters import paired
