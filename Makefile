@@ -38,7 +38,7 @@ $(VENV)/created:
 # -- the project, editable; nothing is compiled here. Spark finds data sources among the modules of
 #    folders on the path, so this one is there
 $(VENV)/installed: $(VENV)/created pyproject.toml
-	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable .
+	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-compile --no-build-isolation --editable .
 	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@
 

@@ -83,22 +83,28 @@ COMMON = """\
 """
 # -- of what Cython wrote, the functions that are there for Python (doors to native ones, what they
 #    share, types) are most of gcc's work. At -Og it is quicker at them. Native functions stay
-#    at -O2, and so does what Python calls for each message
+#    at -O2, and in QUICK modules, whose functions Python calls for each message, all that does not
+#    run once, at an import or for an error
 PLAIN = """\
 #if defined(__GNUC__) && !defined(__clang__)
 #define MQ_PLAIN __attribute__((optimize("Og")))
 #else
 #define MQ_PLAIN
 #endif
+"""
+# -- two short cuts through an object's insides, which modules of other kinds do without
+SMALL = """\
 #define CYTHON_USE_PYLONG_INTERNALS 0
 #define CYTHON_FAST_THREAD_STATE 0
 """
-FOR_PYTHON = (
-    r"(?m)^static (?!CYTHON_INLINE)(?=[\w ]+[ *](?:__pyx_(?!f_|fuse_)|__Pyx)\w*\([^;{]*\{)")
+MARKED = r"(?m)^static (?!CYTHON_INLINE)(?=[\w ]+[ *](?:%s)\w*\([^;{]*\{)"
+FOR_PYTHON = MARKED % "__pyx_(?!f_|fuse_)|__Pyx"
 LOOP = r"\b(?:for|while) \("
 WITHOUT_LOCK = "PyEval_SaveThread"
-QUICK = (SHARED, "mqcore.bench.", "mqcore.client.", "mqcore.wire.", "mqcore.shm.coordinator_rings",
+QUICK = (SHARED, "mqcore.client.", "mqcore.wire.", "mqcore.shm.coordinator_rings",
          "mqcore.store.crc32")
+ONCE = MARKED % (
+    "__Pyx_(?:AddTraceback|ApiExport|CreateCode|Export|Import|Init|Raise|check_|modinit)")
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
 PACKAGES = {
     "mqcore": "mqcore",
@@ -147,8 +153,8 @@ def forget_other_ways() -> None:
     """What was made with other directives or flags, or by another Cython, is made anew."""
     import Cython
 
-    way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON, PLAIN, FOR_PYTHON, LOOP,
-                WITHOUT_LOCK, QUICK))
+    way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON, PLAIN, SMALL, FOR_PYTHON,
+                ONCE, LOOP, WITHOUT_LOCK, QUICK))
     note = Path(CYTHON_DIR, "way")
     if note.exists() and note.read_text(encoding="utf-8") == way:
         return
@@ -258,20 +264,21 @@ class Translator:
             self._context.options = arguments[4]
             Main.compile_single = partial(Main.compile_single, context=self._context)
         Dependencies.cythonize_one(*arguments)
-        if not (DEBUG or THREADS or extension.name.startswith(QUICK)):
+        if not (DEBUG or THREADS):
             file = Path(extension.sources[0])
-            file.write_text(with_plain(file.read_text(encoding="utf-8")), encoding="utf-8")
+            which = ONCE if extension.name.startswith(QUICK) else FOR_PYTHON
+            file.write_text(with_plain(file.read_text(encoding="utf-8"), which), encoding="utf-8")
 
 
-def with_plain(text: str) -> str:
+def with_plain(text: str, which: str) -> str:
     """
-    C that Cython wrote, with a mark at functions for Python. One that loops without the
-    interpreter's lock does native work itself, and keeps its speed. By the first line Cython knows
-    that the file is its own.
+    C that Cython wrote, with a mark at functions for Python: those that match `which`. One that
+    loops without the interpreter's lock does native work itself, and keeps its speed. By the first
+    line Cython knows that the file is its own.
     """
     done = text.index("\n") + 1
-    pieces = [text[:done], PLAIN]
-    for found in re.finditer(FOR_PYTHON, text):
+    pieces = [text[:done], PLAIN, SMALL if which == FOR_PYTHON else ""]
+    for found in re.finditer(which, text):
         end = text.find("\n}\n", found.end())
         body = text[found.end():end]
         if WITHOUT_LOCK in body and re.search(LOOP, body):

@@ -89,7 +89,7 @@ cdef class ConsumeLoad(LoadEngine):
             if not 0 <= queue < self.queue_count or not 0 <= begin < end:
                 raise ValueError(f"slice {slices[i]}: expected a queue and begin < end")
             self.slices[i] = Slice(queue, begin, end)
-        largest = max(len(template[0]) for template in templates) + FRAME_SPARE
+        largest = max([len(template[0]) for template in templates]) + FRAME_SPARE
         self.output_limit = max(output_limit, 2 * largest * depth)
 
     def __dealloc__(self):

@@ -100,7 +100,8 @@ cdef class ProduceLoad(LoadEngine):
             if not (0 < self.commit.half_at <= self.commit.size - LONG_DIGITS
                     and 0 < self.commit.position_at <= self.commit.size - LONG_DIGITS):
                 raise ValueError("commit: its places lie outside of the frame")
-        largest = max(len(template[0]) for row in templates for template in row) + self.commit.size
+        largest = self.commit.size + max(
+            [len(template[0]) for row in templates for template in row])
         self.output_limit = max(output_limit, OUTPUT_LIMIT_MIN, 2 * largest * depth)
         self.slots = <SendSlots*>calloc(self.connection_count, sizeof(SendSlots))
         if self.slots == NULL:

@@ -11,7 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include <smmintrin.h>
+#include <wmmintrin.h>
 #endif
 
 static uint32_t mq_crc_table[8][256];

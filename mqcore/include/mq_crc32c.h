@@ -14,7 +14,8 @@
 #include <stdint.h>
 #include <string.h>
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include <nmmintrin.h>
+#include <wmmintrin.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <arm_acle.h>
 #include <sys/auxv.h>

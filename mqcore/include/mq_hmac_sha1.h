@@ -11,7 +11,7 @@
 #include "mq_text.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <immintrin.h>
+#include <smmintrin.h>
 #endif
 
 #define MQ_SHA1_WORDS 5
@@ -84,17 +84,21 @@ static void mq_sha1_plain(mq_sha1_state_t *state, const uint8_t *data, size_t bl
 }
 
 #if defined(__x86_64__)
+/* <immintrin.h> has these by name, and is half a second's work for a compiler. */
+#define MQ_SHA1_DO(what, a, b) ((__m128i)__builtin_ia32_sha1##what((__v4si)(a), (__v4si)(b)))
+#define MQ_SHA1_FOUR(abcd, e, kind) \
+  ((__m128i)__builtin_ia32_sha1rnds4((__v4si)(abcd), (__v4si)(e), kind))
 /* Four rounds; words: those of these rounds. */
-#define MQ_SHA1_ROUNDS(kind, words)            \
-  do {                                         \
-    __m128i next = abcd;                       \
-    e = _mm_sha1nexte_epu32(e, words);         \
-    abcd = _mm_sha1rnds4_epu32(abcd, e, kind); \
-    e = next;                                  \
+#define MQ_SHA1_ROUNDS(kind, words)     \
+  do {                                  \
+    __m128i next = abcd;                \
+    e = MQ_SHA1_DO(nexte, e, words);    \
+    abcd = MQ_SHA1_FOUR(abcd, e, kind); \
+    e = next;                           \
   } while (0)
 /* The words that follow w0 to w3, in w0's place. */
 #define MQ_SHA1_EXTEND(w0, w1, w2, w3) \
-  (w0 = _mm_sha1msg2_epu32(_mm_xor_si128(_mm_sha1msg1_epu32(w0, w1), w2), w3))
+  (w0 = MQ_SHA1_DO(msg2, _mm_xor_si128(MQ_SHA1_DO(msg1, w0, w1), w2), w3))
 #define MQ_SHA1_STEP(kind, w0, w1, w2, w3) \
   do {                                     \
     MQ_SHA1_EXTEND(w0, w1, w2, w3);        \
@@ -118,7 +122,7 @@ MQ_SHA1_TARGET static inline mq_sha1_lanes_t mq_sha1_block(mq_sha1_lanes_t befor
                                                            __m128i m1, __m128i m2, __m128i m3) {
   __m128i abcd = before.abcd;
   __m128i e = _mm_add_epi32(before.e, m0);
-  abcd = _mm_sha1rnds4_epu32(abcd, e, 0);
+  abcd = MQ_SHA1_FOUR(abcd, e, 0);
   e = before.abcd;
   MQ_SHA1_ROUNDS(0, m1);
   MQ_SHA1_ROUNDS(0, m2);
@@ -139,7 +143,7 @@ MQ_SHA1_TARGET static inline mq_sha1_lanes_t mq_sha1_block(mq_sha1_lanes_t befor
   MQ_SHA1_STEP(3, m1, m2, m3, m0);
   MQ_SHA1_STEP(3, m2, m3, m0, m1);
   MQ_SHA1_STEP(3, m3, m0, m1, m2);
-  return (mq_sha1_lanes_t){_mm_add_epi32(abcd, before.abcd), _mm_sha1nexte_epu32(e, before.e)};
+  return (mq_sha1_lanes_t){_mm_add_epi32(abcd, before.abcd), MQ_SHA1_DO(nexte, e, before.e)};
 }
 
 MQ_SHA1_TARGET static inline mq_sha1_lanes_t mq_sha1_lanes_of(mq_sha1_lanes_t lanes,

@@ -227,7 +227,7 @@ def build_table(list accounts, list white, *, bint stock_permissions) -> bytes:
     cdef _Texts texts = _Texts()
     cdef bytearray rows = bytearray(), addresses = address_rows(white)
     account_places = places_for(len(accounts))
-    permission_places = places_for(sum(len(one[6]) for one in accounts))
+    permission_places = places_for(sum([len(one[6]) for one in accounts]))
     index_bytes = bytearray(b"\xff" * (account_places * sizeof(int32_t)))
     permission_bytes = bytearray(permission_places * sizeof(AccessPermission))
     index = <int32_t*><char*>index_bytes

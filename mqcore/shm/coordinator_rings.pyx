@@ -256,8 +256,8 @@ cdef class CoordinatorRings:
                 continue
             changed = True
             self.lives[i] = self.life(i)
-            self.waiting[i] = deque(one for one in self.waiting[i] if not self.is_stale(one[0]))
-            self.waiting_bytes[i] = sum(len(one[4]) for one in self.waiting[i])
+            self.waiting[i] = deque([one for one in self.waiting[i] if not self.is_stale(one[0])])
+            self.waiting_bytes[i] = sum([len(one[4]) for one in self.waiting[i]])
         if changed:
             for key, frame in list(self.begun.items()):
                 if self.is_stale(frame.connection):

@@ -120,7 +120,7 @@ class Arena:
 
     @property
     def used_bytes(self) -> int:
-        return sum(end - start for start, end in self._chunks)
+        return sum([end - start for start, end in self._chunks])
 
     @staticmethod
     def _rounded(size: int) -> int:
@@ -329,7 +329,7 @@ cdef class FilterWriter:
 
 
 cdef bytes code_chunk(codes):
-    return b"".join(code.to_bytes(4, "little", signed=True) for code in sorted(codes))
+    return b"".join([code.to_bytes(4, "little", signed=True) for code in sorted(codes)])
 
 
 cdef class FilterReader:

@@ -482,7 +482,7 @@ cdef place_rows(ShmHead* head, int64_t* end, int64_t append_bytes, bint slave):
 
 
 cdef int32_t listeners_of(int serving_count):
-    return sum(1 for row, _ in participants.processes(serving_count) if row.hears)
+    return len([row for row, _ in participants.processes(serving_count) if row.hears])
 
 
 cdef int checked_figure(int id) except -1:

@@ -31,7 +31,7 @@ cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
 cdef bytes _FIXED = b"WAIT\x01true\x02UNIQ_KEY\x01"
 cdef const uint8_t* _fixed = <const uint8_t*>PyBytes_AS_STRING(_FIXED)
 cdef Py_ssize_t _fixed_size = len(_FIXED)
-cdef list _LEFT_OUT = sorted(name.encode() for name in RESERVED)   # those two have columns
+cdef list _LEFT_OUT = sorted([name.encode() for name in RESERVED])   # those two have columns
 cdef int _left_out_count = min(len(_LEFT_OUT), LEFT_OUT_MAX)
 cdef const char* _left_out[LEFT_OUT_MAX]
 cdef Py_ssize_t _left_out_size[LEFT_OUT_MAX]

@@ -287,7 +287,7 @@ cdef class SendFrames:
     def __init__(self, group: str, topic: str, broker_name: str, *, default_topic: str,
                  default_queue_count: int, language: str, unit_mode: bool = False):
         names = {"a": group, "b": topic, "c": default_topic, "d": str(default_queue_count)}
-        self._names = "".join(f'"{key}":{quote(text)},' for key, text in names.items()).encode()
+        self._names = "".join([f'"{key}":{quote(text)},' for key, text in names.items()]).encode()
         self._unit = f'","j":"0","k":"{"true" if unit_mode else "false"}","m":"'.encode()
         tail = f'","n":{quote(broker_name)}}},"flag":'
         self._plain_end = f"false{tail}".encode()

@@ -184,7 +184,7 @@ cdef class KeyLookUp:
 
     def matches(self) -> KeyMatches:
         """What was found so far."""
-        return KeyMatches(tuple(self.search.positions[i] for i in range(self.search.count)),
+        return KeyMatches(tuple([self.search.positions[i] for i in range(self.search.count)]),
                           self.search.oldest_ms, self.last_time_ms, self.last_position)
 
     cdef void close(self) noexcept:

@@ -71,7 +71,7 @@ cdef class AppendProbe:
         """
         raw = topic.encode()
         cdef int64_t most = sizeof(AppendHead) + sum(
-            RECORD_FIXED_SIZE + len(raw) + len(properties) + len(body) for body in bodies)
+            [RECORD_FIXED_SIZE + len(raw) + len(properties) + len(body) for body in bodies])
         cdef uint8_t* place = ring_claim(&self.appends, <int32_t>most)
         cdef AppendHead* head = <AppendHead*>place
         cdef uint8_t* at = place + sizeof(AppendHead)

@@ -306,7 +306,8 @@ cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
 
 
 # Linux tells the caller of syncfs what went wrong since 5.8.
-SYNCFS_REPORTS = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (5, 8)
+_LINUX = os.uname().release.split("-")[0].split(".")[:2]
+SYNCFS_REPORTS = [int(part) for part in _LINUX] >= [5, 8]
 
 
 cdef class DispatchLoop:

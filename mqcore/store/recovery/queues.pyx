@@ -160,8 +160,8 @@ cdef class QueueRecovery:
 
     def numbered(self, str path) -> list[tuple[int, str]]:
         """(start in bytes, path) of a queue's files, ascending."""
-        return sorted((int(f.name), f.path) for f in os.scandir(path)
-                      if FILE_NAME.fullmatch(f.name) and int(f.name) < 1 << 63)
+        return sorted([(int(f.name), f.path) for f in os.scandir(path)
+                       if FILE_NAME.fullmatch(f.name) and int(f.name) < 1 << 63])
 
     def contiguous(self, list files) -> list[tuple[int, str]]:
         """Those of a queue's files that follow one another, all but the last full: Y2."""
