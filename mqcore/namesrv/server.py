@@ -219,10 +219,14 @@ class Connection(asyncio.Protocol):
         self._server.connections.pop(self.number, None)
         self._place.leave()
         self._tell_memory()
-        if not self._working:            # else what it sent before it went is handled first
-            self._input = bytearray()
-            if self._server.routes.has_registered(self.number):
-                self._add(self._drop_brokers(), express=True, stays=True)
+        if self._working:                # what it sent before it went is handled first ...
+            return
+        if self._frame_end(0) is not None:     # ... and what waited until it reads its answers
+            self._work_soon()
+            return
+        self._input = bytearray()
+        if self._server.routes.has_registered(self.number):
+            self._add(self._drop_brokers(), express=True, stays=True)
 
     def _drop_brokers(self) -> Job:
         for address in (yield from self._server.routes.connection_closed(self.number)):
@@ -261,11 +265,16 @@ class Connection(asyncio.Protocol):
         return self._server.now_ms() - self._since_ms >= SETTLED_MS
 
     def close(self, reason: str) -> None:
-        """End this connection alone."""
-        if self._transport is not None and not self._transport.is_closing():
-            log.info("connection %s closed: %s", self._peer, reason)
-            self._transport.abort()
-            self._input = bytearray()
+        """End this connection alone; what it sent and was not handled is dropped."""
+        self._input = bytearray()
+        if self._transport is not None:
+            if not self._transport.is_closing():
+                log.info("connection %s closed: %s", self._peer, reason)
+            self._transport.abort()          # also one that waits until its answers are read
+
+    def _is_gone(self) -> bool:
+        """Whether its end was heard: nobody reads answers any more."""
+        return self._transport is None or self._transport.is_closing()
 
     def measure(self) -> int:
         """The bytes that it holds: of an unfinished request, and of answers that are not read."""
@@ -287,7 +296,7 @@ class Connection(asyncio.Protocol):
         answers_size = 0
         start = 0
         other_lane = False
-        while not self._paused or self._transport is None:
+        while not self._paused or self._is_gone():
             end = self._frame_end(start)
             if end is None:
                 break
@@ -325,8 +334,6 @@ class Connection(asyncio.Protocol):
         available = len(self._input) - start
         if available < LENGTH_WORD_SIZE:
             return None
-        if self._transport is not None and self._transport.is_closing():
-            return None
         length = int.from_bytes(self._input[start:start + LENGTH_WORD_SIZE], "big", signed=True)
         length_max = self._server.settings.frame_size_max_bytes - LENGTH_WORD_SIZE
         if not 0 <= length <= length_max:
@@ -346,7 +353,7 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, request: Command) -> Generator[None, None, bytes | None]:
         """None: it wants no answer, or only looks something up for somebody who is gone."""
-        if self._transport is None and request.code in READS:
+        if self._is_gone() and request.code in READS:
             return None
         answer = yield from self._server.answer(request, self.number, self._peer)
         if request.is_oneway:

@@ -119,23 +119,72 @@ def test_who_stays_connected_is_served_before_most_of_a_flood(
         assert before < requests * PEERS / 4, f"{before} of {requests * PEERS} were served before"
 
 
-def test_what_only_looks_up_is_not_done_for_who_is_gone(tmp_path: Path, order: Order) -> None:
-    """All came before the end, which is heard when an answer cannot be written; the rest counts."""
-    many = 1_000
+def lookups(count: int) -> bytes:
+    """That many requests, each with a long answer, and then a registration."""
     asked = encode(request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}))
-    last = encode(signed(registration(["late"], name="late", address="10.0.0.9:1")))
+    return count * asked + encode(signed(registration(["late"], name="late",
+                                                      address="10.0.0.9:1")))
+
+
+@contextlib.asynccontextmanager
+async def with_long_answers(tmp_path: Path, order: Order) -> AsyncIterator[int]:
+    async with asking(tmp_path) as port, connected(port) as broker:
+        topics = [f"T-{number}" for number in range(5_000)]
+        assert (await broker.ask(signed(registration(topics, counter=2)))).code == 0
+        del order.codes[:]
+        yield port
+
+
+def test_what_only_looks_up_is_not_done_for_who_is_gone(tmp_path: Path, order: Order) -> None:
+    """All is there before the server reads any of it, the end as well; the rest counts."""
+    many = 300
 
     async def scenario() -> int:
-        async with asking(tmp_path) as port, connected(port) as broker:
-            topics = [f"T-{number}" for number in range(5_000)]
-            assert (await broker.ask(signed(registration(topics, counter=2)))).code == 0
-            del order.codes[:]
+        async with with_long_answers(tmp_path, order) as port:
             with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
-                await asyncio.to_thread(peer.sendall, many * asked + last)
+                peer.sendall(lookups(many))
             await wait_until_async(lambda: Code.REGISTER_BROKER in order.codes, "the last one")
             return len(order.codes)
 
     assert asyncio.run(scenario()) < many / 10
+
+
+def test_what_came_before_the_end_is_done_whenever_that_is_heard(
+    tmp_path: Path, order: Order,
+) -> None:
+    """Between two of many short requests, whose answers are not written yet."""
+    asked = encode(request(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "known"}))
+    last = encode(signed(registration(["late"], name="late", address="10.0.0.9:1")))
+
+    async def scenario() -> None:
+        async with asking(tmp_path) as port, connected(port):
+            del order.codes[:]
+            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
+                peer.sendall(400 * asked + last)
+            await wait_until_async(lambda: Code.REGISTER_BROKER in order.codes, "the last one")
+
+    asyncio.run(scenario())
+
+
+def test_what_waits_for_a_reader_is_done_when_that_one_is_gone(
+    tmp_path: Path, order: Order,
+) -> None:
+    many = 300
+
+    def pauses() -> bool:
+        assert order.server is not None
+        return any(one._paused for one in order.server.connections.values())
+
+    async def scenario() -> int:
+        async with with_long_answers(tmp_path, order) as port:
+            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
+                peer.sendall(lookups(many))
+                await wait_until_async(pauses, "nobody reads the answers")
+                answered = len(order.codes)
+            await wait_until_async(lambda: Code.REGISTER_BROKER in order.codes, "the last one")
+            return len(order.codes) - answered
+
+    assert asyncio.run(scenario()) == 1
 
 
 def test_the_loop_looks_at_its_sockets_after_a_slice_of_work(

@@ -1,15 +1,24 @@
 """A running name server: liveness, limits, files, and peers that misbehave."""
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
-from mqcore.namesrv.server import network_of
+from mqcore.namesrv.server import Connection, network_of
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Codec, encode, request
 from mqcore.wire.topics import decode_route
-from tests.namesrv.harness import Clock, Peer, name_server, registration, settings_in
+from tests.namesrv.harness import (
+    DEADLINE_S,
+    Clock,
+    Peer,
+    name_server,
+    registration,
+    settings_in,
+)
+from tests.support.waiting import wait_until_async
 
 CROWD = 64
 ASKED = 150                      # by each of the crowd: a second of the name server's time ...
@@ -134,6 +143,34 @@ def test_an_idle_connection_is_closed(tmp_path, clock):
             await route_code(peer, "T")
             clock.ms += 120_001
             assert await peer.is_closed()
+    asyncio.run(scenario())
+
+
+def test_an_idle_connection_that_ended_is_closed_though_its_answers_are_not_read(
+    tmp_path, clock, monkeypatch,
+):
+    there = []
+    made = Connection.connection_made
+
+    def connection_made(self, transport):
+        there.append(self)
+        made(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+
+    async def scenario():
+        async with running(tmp_path, clock, connection_output_bytes_max=1 << 30) as port:
+            broker = await Peer.connect(port)
+            await broker.ask(registration([f"T-{number}" for number in range(5_000)]))
+            with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
+                asked = request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+                peer.sendall(300 * encode(asked))
+                await wait_until_async(lambda: there[-1].measure() > 1 << 16, "answers wait")
+                peer.shutdown(socket.SHUT_WR)
+                await wait_until_async(there[-1]._is_gone, "its end is heard")
+                assert there[-1]._transport is not None
+                clock.ms += 120_001
+                await wait_until_async(lambda: there[-1]._transport is None, "it is closed")
     asyncio.run(scenario())
 
 

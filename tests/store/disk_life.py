@@ -44,6 +44,8 @@ from tests.store.harness import log_records, new_segment, read_entries
 SEGMENT, FILE_ENTRIES, INDEX_SLOTS, INDEX_ENTRIES = 4096, 8, 16, 30
 TURN_MS = 1000
 BY_HAND = ("prepare", "watch", "log cleaner", "sync")     # threads that do not run here
+LOOKS_MAX = 500                  # at what a thread does, each of a millisecond or more
+TURNS_MAX = 100                  # of a dispatcher that gets nowhere
 STOP_WAIT_S = 0.05               # for dispatch to catch up at a stop: the supervisor kills it then
 QUEUES = [("orders", 0), ("orders", 1), ("events", 0), ("gone", 0)]
 REMOVED = ("gone", 0)
@@ -130,9 +132,9 @@ class Life:
 
     def settle(self) -> None:
         """A pool is committed a little later than it is acknowledged."""
-        deadline = time.monotonic() + STOP_WAIT_S * 10
-        while self.unsure and time.monotonic() < deadline and not self.segment.log_state()[
-                "refusal"]:
+        for _ in range(LOOKS_MAX):
+            if not self.unsure or self.segment.log_state()["refusal"]:
+                return
             self.writer.work(TURN_MS)
             signal.sigtimedwait([], 0.001)
             self.take()
@@ -153,8 +155,9 @@ class Life:
 
     def dispatch(self) -> None:
         """All that is published, or until the disk refuses."""
-        deadline = time.monotonic() + STOP_WAIT_S * 10
-        while self.dispatcher._loop.has_work() and time.monotonic() < deadline:
+        for _ in range(TURNS_MAX):
+            if not self.dispatcher._loop.has_work():
+                return
             if self.dispatcher._run(TURN_MS) == DispatchFailure.DISPATCH_IO:
                 if self.segment.log_state()["refusal"]:
                     return

@@ -28,7 +28,6 @@ from tests.store import disk_life
 from tests.support.failing_disk import Call, FailingDisk
 
 RUN_S_MAX = 20
-REACH_TRIES = 5
 FAULTS = {
     "EIO": ("once", errno.EIO), "ENOSPC": ("once", errno.ENOSPC), "EINTR": ("once", errno.EINTR),
     "short": ("short", 0), "torn": ("torn", errno.EIO),
@@ -81,13 +80,17 @@ class Sweep:
         self.disk.disarm()
         return code
 
-    def life(self, *, at: int = -1, error: int = 0, kind: str = "once") -> int:
+    def life(self, *, at: int = -1, error: int = 0, kind: str = "once", site: str = "") -> int:
+        """Two lives in which call `at`, or the first at `site`, goes wrong; the exit code."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
 
         def body() -> int:
             with open(self.notes, "w") as notes:
-                self.disk.arm(at=at, error=error, kind=kind)
+                if site:
+                    self.disk.arm_site(site, error)
+                else:
+                    self.disk.arm(at=at, error=error, kind=kind)
                 disk_life.live_twice(self.root, self.mode, notes)
             return ENDED_WELL
 
@@ -110,6 +113,10 @@ class Sweep:
         kind, error = FAULTS[fault]
         code = self.life(at=at, error=error, kind=kind)
         self.hit = self.disk.call(at) if self.disk.fired else None
+        return self.judged(code)
+
+    def judged(self, code: int) -> str:
+        """What is wrong with a life that ended so, or with the next start; "" for nothing."""
         said = self.said.read_text()
         if code not in (ENDED_WELL, ENDED_CLEARLY, STORE_DAMAGED):
             return f"ended with {code}:\n{said}"
@@ -118,17 +125,10 @@ class Sweep:
         code, said = self.afterwards()
         return "" if code == ENDED_WELL else f"the next start: {code}:\n{said}"
 
-
     def reach(self, site: str) -> bool:
-        """Let a call of one site fail, wherever threads have moved it; whether it could be met."""
-        for _ in range(REACH_TRIES):
-            self.life()
-            for number, call in enumerate(self.disk.calls()):
-                if site_of(call) == site:
-                    self.last_problem = self.problem(number, "EIO")
-                    if self.hit is not None and site_of(self.hit) == site:
-                        return True
-        return False
+        """Let a call of one site fail, wherever threads have moved it; whether it came at all."""
+        self.last_problem = self.judged(self.life(site=site, error=errno.EIO))
+        return self.disk.fired > 0
 
 
 def concerns(mode: str, call: Call) -> bool:

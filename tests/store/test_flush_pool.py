@@ -81,6 +81,16 @@ def served(loop: AppendLoop) -> Iterator[None]:
             thread.join()
 
 
+@contextlib.contextmanager
+def hanging(stall: Stall) -> Iterator[None]:
+    """A disk that takes no writes, until the block says so or ends."""
+    stall.writes(True)
+    try:
+        yield
+    finally:
+        stall.writes(False)
+
+
 def send(probe: AppendProbe, numbers: range, size: int = BODY) -> None:
     for number in numbers:
         assert probe.send("topic", 0, [b"%-*d" % (size, number)], opaque=number)
@@ -147,6 +157,7 @@ def test_segments_end_as_in_the_other_modes(run: Run) -> None:                  
     loop, probe = writer(run), run.probe()
     with served(loop):
         for start in range(0, 6000, 60):
+            wait_until(lambda: loop.pool_bytes_waiting() < POOL_BYTES // 2, "room")
             send(probe, range(start, start + 60), 100 + start % 700)
             assert turn(loop, probe, 60) == [PUT_OK] * 60
 
@@ -263,18 +274,30 @@ def test_a_pool_without_room_refuses_after_a_while_and_takes_again_later(
 
 
 def test_a_request_waits_a_moment_for_room_before_it_is_refused(run: Run, stall: Stall) -> None:
+    """By the clock of the test: a machine that stands still for as long is refused as well."""
     loop, probe = writer(run), run.probe()
     count = 8 * POOL_BYTES // RECORD
-    with served(loop):
-        found: list[int] = []
-        sent = 0
-        while len(found) < count:                           # much more than the pool, without pause
+    refused: set[int] = set()
+    with served(loop), hanging(stall):
+        answered = sent = 0
+        had_room = time.monotonic()
+        while answered < count:                             # much more than the pool, without pause
             while sent < count and probe.send("topic", 0, [b"%-*d" % (BODY, sent)], opaque=sent):
                 sent += 1
+            began = time.monotonic()
             loop.run(0)
-            found += statuses(probe.take())
-    assert set(found) == {PUT_OK}
-    assert numbers_in(run) == list(range(count))
+            taken = probe.take()
+            if not taken:
+                stall.writes(False)                         # the pool was full
+            for number, status, *_ in taken:
+                answered += 1
+                if status == PUT_OK:
+                    had_room = began
+                    continue
+                assert status == PUT_POOL_EXHAUSTED
+                assert time.monotonic() - had_room > 0.19, f"{number} did not wait"
+                refused.add(number)
+    assert numbers_in(run) == [number for number in range(count) if number not in refused]
 
 
 def test_a_full_disk_keeps_what_is_acknowledged_and_refuses_more(run: Run, disk: Any) -> None:

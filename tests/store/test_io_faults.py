@@ -94,3 +94,19 @@ def test_the_disk_fails_as_told(kind: str, said: str, memory: Path) -> None:
                                                                  ("write", "file")]
     assert (root / "file").stat().st_size == (0 if kind == "once" else 1500)
     assert disk.fired == 1
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
+def test_the_first_call_at_a_site_fails_whatever_came_before_it(memory: Path) -> None:
+    root = memory / "store"
+    (root / "log").mkdir(parents=True)
+    disk = FailingDisk.create(memory / "plan", root)
+    disk.arm_site("unlink log/N", 5)
+    script = ("import os, sys\n"
+              "for name in ('log/x1', 'log/17', 'log/18', '17'):\n"
+              "    open(path := sys.argv[1] + '/' + name, 'w').close()\n"
+              "    try:\n        os.unlink(path)\n"
+              "    except OSError as error:\n        print(name, error.errno)")
+    done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True,
+                          env=disk.environment(build(memory)), text=True, check=True)
+    assert done.stdout == "log/17 5\n"

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { CALLS_MAX = 16384, PATH_BYTES = 120, ROOT_BYTES = 256 };
-enum { ONCE, SHORT, TORN, STICKY, WRITES, SYNCS, SLOW };
+enum { ONCE, SHORT, TORN, STICKY, WRITES, SYNCS, SLOW, SITE };
 enum { OPEN, READ, WRITE, TRUNCATE, ALLOCATE, SYNC, RENAME, UNLINK, MKDIR, RMDIR };
 
 struct call {
@@ -36,6 +36,8 @@ struct plan {
     int32_t kind;
     int32_t root_length;
     char root[ROOT_BYTES];      /* with / at its end */
+    int32_t site_kind;          /* of a site: the kind of call, the path with N for numbers */
+    char site[PATH_BYTES];
     struct call calls[CALLS_MAX];
 };
 
@@ -58,6 +60,17 @@ static int changes(int kind, int flags) {
     return kind == OPEN ? (flags & O_CREAT) != 0 : kind != READ && kind != UNLINK && kind != RMDIR;
 }
 
+static int at_site(int kind, const char *path) {
+    const char *site = plan->site;
+    if (kind != plan->site_kind) return 0;
+    while (*path && *site) {
+        int digits = strspn(path, "0123456789");
+        if (*site++ != (digits ? 'N' : *path)) return 0;
+        path += digits ? digits : 1;
+    }
+    return !*path && !*site;
+}
+
 /* Whether this call, on a file below the root, is to go wrong. flags: of an open */
 static int wrong(int kind, const char *path, int64_t size, int flags) {
     if (!plan || !__atomic_load_n(&plan->armed, __ATOMIC_ACQUIRE)) return 0;
@@ -70,6 +83,9 @@ static int wrong(int kind, const char *path, int64_t size, int flags) {
         snprintf(call->path, PATH_BYTES, "%s", path + plan->root_length);
     }
     int64_t at = plan->at;
+    if (plan->kind == SITE)
+        return at_site(kind, path + plan->root_length)
+            && __atomic_fetch_add(&plan->fired, 1, __ATOMIC_ACQ_REL) == 0;
     if (plan->kind == SLOW) {
         if (kind != WRITE || at < 0 || number < at) return 0;
         __atomic_fetch_add(&plan->fired, 1, __ATOMIC_ACQ_REL);

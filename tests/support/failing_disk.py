@@ -9,7 +9,8 @@ A disk that fails when told, beneath any process: C and Python, parents and chil
 Kinds of trouble: "once" (call number `at` fails), "short" (it writes half and says so), "torn" (it
 writes half and fails), "sticky" (from it on every call that changes something fails), "writes" and
 "syncs" (from it on every one of these fails), "slow" (from it on every write takes `error` ms
-longer). Short and torn concern writes of at least two bytes.
+longer). Short and torn concern writes of at least two bytes. `arm_site` has "site": the first call
+of a kind on a kind of file fails.
 """
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from mmap import mmap
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("failing_disk.c")
-HEAD = struct.Struct("=qqqiiii256s")
+HEAD = struct.Struct("=qqqiiii256si120s")
 CALL = struct.Struct("=ii120s")
 CALLS_MAX = 16384
-KINDS = ("once", "short", "torn", "sticky", "writes", "syncs", "slow")
+KINDS = ("once", "short", "torn", "sticky", "writes", "syncs", "slow", "site")
 CALLS = ("open", "read", "write", "truncate", "allocate", "sync", "rename", "unlink", "mkdir",
          "rmdir")
 
@@ -70,15 +71,22 @@ class FailingDisk:
     def turn_to(self, root: Path) -> None:
         """Concern all below another folder from now on; nothing goes wrong, nothing is counted."""
         prefix = os.fsencode(root) + b"/"
-        HEAD.pack_into(self._memory, 0, 0, -1, 0, 0, 0, 0, len(prefix), prefix)
+        HEAD.pack_into(self._memory, 0, 0, -1, 0, 0, 0, 0, len(prefix), prefix, 0, b"")
 
     def environment(self, library: Path) -> dict[str, str]:
         return {**os.environ, "LD_PRELOAD": str(library), "FAILING_DISK": str(self.path)}
 
     def arm(self, *, at: int = -1, error: int = 0, kind: str = "once") -> None:
         """Count from 0 on, and let call `at` go wrong; -1: none."""
-        root = HEAD.unpack_from(self._memory)[-2:]
-        HEAD.pack_into(self._memory, 0, 0, at, 0, 1, error, KINDS.index(kind), *root)
+        root = HEAD.unpack_from(self._memory)[-4:-2]
+        HEAD.pack_into(self._memory, 0, 0, at, 0, 1, error, KINDS.index(kind), *root, 0, b"")
+
+    def arm_site(self, site: str, error: int) -> None:
+        """Let the first call at `site` ("unlink commitlog/N") go wrong, whichever number it has."""
+        name, _, path = site.partition(" ")
+        root = HEAD.unpack_from(self._memory)[-4:-2]
+        HEAD.pack_into(self._memory, 0, 0, -1, 0, 1, error, KINDS.index("site"), *root,
+                       CALLS.index(name), path.encode())
 
     def disarm(self) -> None:
         """Nothing goes wrong, nothing is counted."""
