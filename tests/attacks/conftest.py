@@ -10,9 +10,16 @@ import pytest
 from tests.attacks.honest import Honest
 from tests.hostile.watch import watch
 from tests.support.failing_disk import FailingDisk, build
-from tests.support.mqcore_process import MqcoreProcess, mqcore_up
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up, named_memory
 
 __all__ = ["watch"]
+
+
+@pytest.fixture(scope="package", autouse=True)
+def memory() -> Iterator[None]:
+    """Named, as others than tests have it: what floods fill grows by pages that are reserved."""
+    with named_memory():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -37,12 +37,14 @@ def namesrv(tmp_path: Path) -> Iterator[MqcoreProcess]:
 def test_acknowledged_messages_survive_a_kill_of_all_processes(
     tmp_path: Path, programs: Programs, namesrv: MqcoreProcess,
 ) -> None:
-    settings = {**MQCORE_SETTINGS, "broker.listen_port": free_broker_port()}
+    settings = {**MQCORE_SETTINGS, "broker.listen_port": free_broker_port(),
+                "processes.shared_memory": "named"}
     sent = [*assorted("java", "kept"), *plain(f"more-{index}" for index in range(MANY))]
     with mqcore_up(tmp_path / "mqcore", settings, namesrv_addr=namesrv.namesrv_addr) as broker:
         producer = programs.produce("java", namesrv.namesrv_addr, "killed", sent)
         wait_until(lambda: _lines(producer.out) > MANY // 10, "a tenth acknowledged")
         shared = broker.shared_memory()
+        assert len(shared) == 1
         broker.kill()
     producer.stop()
     producer.end()

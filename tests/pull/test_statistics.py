@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,8 +47,7 @@ def wait_for_sum(puller: Puller, name: str, key: str, wanted: int) -> None:
 
 
 def serving_pid(live: MqcoreProcess) -> int:
-    (name,) = live.shared_memory()
-    return int(Segment.attach(f"/{Path(name).name}").slot(SERVING.slot)["pid"])
+    return int(Segment.attach(live.segment_name()).slot(SERVING.slot)["pid"])
 
 
 def pulled_again(live: MqcoreProcess, topic: str, offset: int) -> bool:

@@ -41,6 +41,10 @@ SMALL_STORE: dict[str, object] = {
     "store.index_slot_count": 50_000,
     "store.index_entry_count": 200_000,
 }
+# A memfd takes the pages that are touched. The 90 MiB that named memory reserves are a fifth of
+# what a start and a stop take; tests/workers and tests/attacks have it, as brokers do
+# (`named_memory`).
+MEMORY: dict[str, object] = {"processes.shared_memory": "memfd"}
 
 
 class MqcoreError(AssertionError):
@@ -72,6 +76,11 @@ class MqcoreProcess:
     def shared_memory(self) -> set[str]:
         """The shared memory files that it has mapped; its processes have no others."""
         return _mapped(self.pid)
+
+    def segment_name(self) -> str:
+        """The name of its present run's shared memory, named or not (mqcore/shm/memory.py)."""
+        (name,) = _segments(self.pid)
+        return name
 
     def tail(self) -> str:
         """The end of its output, for a failure's message."""
@@ -127,12 +136,13 @@ def mqcore_up(
     Run `mqcore up`: a broker, with its own name server unless `namesrv_addr` names another one.
 
     settings: `section.key` to value, as for --set, on top of free ports, 127.0.0.1, a store at
-    `folder/store` and SMALL_STORE. program: as for `start`. Raises MqcoreError.
+    `folder/store`, SMALL_STORE and MEMORY. program: as for `start`. Raises MqcoreError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     broker_port = free_broker_port()
     given: dict[str, object] = {
         **SMALL_STORE,
+        **MEMORY,
         "broker.name": "mqcore-a",
         "broker.listen_host": "127.0.0.1",
         "broker.advertised_ip": "127.0.0.1",
@@ -242,13 +252,39 @@ def _is_running(pid: int) -> bool:
 
 
 def _mapped(pid: int) -> set[str]:
+    return {path for path in _maps(pid) if path.startswith(f"{SHARED_MEMORY}/")}
+
+
+def _segments(pid: int) -> set[str]:
+    """`/mqcore-...` of what it has mapped; a memfd counts as deleted from the beginning."""
+    found = set()
+    for path in _maps(pid):
+        memfd = path.removeprefix("/memfd:").removesuffix(" (deleted)")
+        name = memfd if path.startswith("/memfd:") else path.removeprefix(f"{SHARED_MEMORY}/")
+        if name.startswith("mqcore-"):
+            found.add(f"/{name}")
+    return found
+
+
+def _maps(pid: int) -> set[str]:
+    """The paths of all files that a process has mapped."""
     try:
         maps = Path(f"/proc/{pid}/maps").read_text()
     except OSError:
         return set()
-    shared = f" {SHARED_MEMORY}/"
-    fields = (line.split(maxsplit=5) for line in maps.splitlines() if shared in line)
-    return {one[5] for one in fields if len(one) == 6 and one[5].startswith(f"{SHARED_MEMORY}/")}
+    fields = (line.split(maxsplit=5) for line in maps.splitlines())
+    return {one[5] for one in fields if len(one) == 6}
+
+
+@contextlib.contextmanager
+def named_memory() -> Iterator[None]:
+    """Brokers that begin within the block have shared memory with a name, where it has room."""
+    before = MEMORY["processes.shared_memory"]
+    MEMORY["processes.shared_memory"] = "auto"
+    try:
+        yield
+    finally:
+        MEMORY["processes.shared_memory"] = before
 
 
 def _toml(settings: Mapping[str, object]) -> str:

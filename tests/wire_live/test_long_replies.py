@@ -179,8 +179,7 @@ def half_sent(broker: MqcoreProcess) -> None:
 
 
 def figure(broker: MqcoreProcess, name: str) -> int:
-    (path,) = broker.shared_memory()
-    segment = Segment.attach("/" + Path(path).name)
+    segment = Segment.attach(broker.segment_name())
     return FigureSlots(segment).total(name)
 
 

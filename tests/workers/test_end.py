@@ -40,8 +40,7 @@ ORPHANS_S_MAX = 5.0
 
 def segment_of(broker: MqcoreProcess) -> Segment:
     """A look into the shared memory of a running broker."""
-    (path,) = broker.shared_memory()
-    return Segment.attach("/" + Path(path).name)
+    return Segment.attach(broker.segment_name())
 
 
 def send_stop(broker: MqcoreProcess, number: signal.Signals) -> float:
