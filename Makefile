@@ -30,6 +30,7 @@ tools: $(VENV)/created
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/tools $(VENV)/built
 
 $(VENV)/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %d.%d; mqcore needs 3.11 or newer: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 	$(PYTHON) -m venv --without-pip $(VENV)
 	@$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile $(BUILD_TOOLS) 2>/dev/null || \
 	    { $(PYTHON) -m venv $(VENV) && $(BIN)/pip install --quiet $(BUILD_TOOLS); }

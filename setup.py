@@ -24,7 +24,7 @@ from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.errors import CompileError
+from setuptools.errors import CompileError, ExecError
 from setuptools.modified import newer_group
 
 ROOT = Path(__file__).parent
@@ -36,6 +36,9 @@ CYTHON_DIR = "build/{}cython".format(
     "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
 KNOWN_CYTHON = "3.3."                   # whose insides `Translator` knows; others are asked plainly
+NEEDS = """a C compiler, the headers of libc and those of Python are needed
+  Debian, Ubuntu   apt install gcc libc6-dev python3-dev
+  Fedora, RHEL     dnf install gcc glibc-devel python3-devel"""
 YOUNG_OBJECTS_MAX = 200_000             # Python objects made between two looks for garbage
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
 if FUZZ:
@@ -448,7 +451,8 @@ class Build(build_ext):
     def precompiled(self) -> str:
         """
         The path of a header with COMMON, and beside it what the compiler has made of it, which it
-        reads in its place if it fits.
+        reads in its place if it fits. It is the first that is compiled: here it is seen, and said,
+        what a machine lacks that compiles nothing.
         """
         command = [*self.compiler.compiler_so, *FLAGS,
                    *(f"-I{folder}" for folder in self.compiler.include_dirs)]
@@ -457,7 +461,10 @@ class Build(build_ext):
         if not Path(f"{header}.gch").exists():
             header.parent.mkdir(parents=True, exist_ok=True)
             header.write_text(COMMON, encoding="ascii")
-            self.spawn([*command, "-x", "c-header", str(header), "-o", f"{header}.gch"])
+            try:
+                self.spawn([*command, "-x", "c-header", str(header), "-o", f"{header}.gch"])
+            except ExecError as error:
+                raise CompileError(f"{error}: {NEEDS}") from error
         return str(header)
 
 

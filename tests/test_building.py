@@ -58,6 +58,17 @@ build = runpy.run_path("setup.py")
 sys.stdout.write(build["with_plain"](sys.stdin.read(), build[sys.argv[1]]))
 """
 
+LACKING = """
+import runpy, sys
+from types import SimpleNamespace
+import setuptools
+setuptools.setup = lambda **_: None
+command = runpy.run_path("setup.py")["Build"](setuptools.Distribution())
+command.build_temp = sys.argv[1]
+command.compiler = SimpleNamespace(compiler_so=sys.argv[2:], include_dirs=[])
+command.precompiled()
+"""
+
 
 def test_what_was_made_with_other_flags_is_made_anew(tmp_path: Path) -> None:
     made = tmp_path / "cython" / "mqcore" / "one.c"
@@ -157,3 +168,13 @@ def test_an_error_in_native_code_names_file_line_and_function() -> None:
         "mqcore/shm/ring.pyx", "mqcore.shm.ring.RingEnd.__init__")
     line = (ROOT / place.filename).read_text(encoding="utf-8").splitlines()[(place.lineno or 0) - 1]
     assert "power of two" in line
+
+
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])     # false: no header is there
+def test_who_cannot_compile_is_told_what_to_install(tmp_path: Path, compiler: str) -> None:
+    done = subprocess.run([sys.executable, "-c", LACKING, str(tmp_path), compiler], cwd=ROOT,
+                          check=False, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 1
+    assert f"command '{compiler}' failed" in done.stderr
+    assert "apt install gcc libc6-dev python3-dev" in done.stderr

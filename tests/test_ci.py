@@ -10,10 +10,12 @@ import pytest
 
 from tests.debug import threads
 from tests.fuzz import __main__ as fuzz
+from tests.interop.mqadmin import Mqadmin
 from tests.replication.faults.namespaces import hosts
 from tests.support.ci import unavailable
 from tests.support.mounted import mounted
 from tests.support.stock import require_stock
+from tests.tls.certificates import Authority
 
 ROOT = Path(__file__).parents[1]
 Outcome = type[BaseException]
@@ -46,9 +48,17 @@ def mount(folder: Path) -> None:
         pytest.fail("nothing can be mounted here")
 
 
+def administer(folder: Path) -> None:
+    """For one test after another, with the same folder."""
+    with pytest.raises((pytest.fail.Exception, pytest.skip.Exception)):
+        Mqadmin(folder, "127.0.0.1:9")
+    Mqadmin(folder, "127.0.0.1:9")
+
+
 @pytest.mark.parametrize("need", [
-    lambda _: unavailable("why"), lambda _: require_stock(), enter_hosts, mount,
-], ids=["anything", "stock", "hosts", "mount"])
+    lambda _: unavailable("why"), lambda _: require_stock(), enter_hosts, mount, Authority,
+    administer,
+], ids=["anything", "stock", "hosts", "mount", "authority", "mqadmin"])
 def test_a_test_that_needs_more_fails_in_ci(
         need: Callable[[Path], None], place: tuple[int, Outcome], tmp_path: Path) -> None:
     with pytest.raises(place[1]) as ended:

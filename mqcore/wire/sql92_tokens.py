@@ -64,11 +64,12 @@ class Tokens:
     )
     # A comment to the end of the line needs that end: `--5` without one is two minus signs. Where
     # no line ends any more nobody looks for one: that would be a walk over the rest at each sign.
+    # No group is repeated for good (`)*+`): Pythons before 3.11.5 go wrong at what fails in one.
     _IGNORED: ClassVar[re.Pattern[str]] = re.compile(
-        r"(?:[ \t\n\r\f]++|--[^\n\r]*+[\n\r]|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+        r"(?:[ \t\n\r\f]++|--[^\n\r]*+[\n\r]|/\*(?s:.)*?\*/)*"
     )
     _IGNORED_LAST_LINE: ClassVar[re.Pattern[str]] = re.compile(
-        r"(?:[ \t\f]++|/\*(?:[^*]|\*(?!/))*+\*/)*+"
+        r"(?:[ \t\f]++|/\*(?s:.)*?\*/)*"
     )
     _TOKEN: ClassVar[re.Pattern[str]] = re.compile(
         r"(?P<NAME>[A-Za-z_$][A-Za-z0-9_$]*+)"

@@ -20,13 +20,13 @@ class Mqadmin:
     """The JVM; also producers and consumers in it, as members for the commands to look at."""
 
     def __init__(self, folder: Path, namesrv_addr: str) -> None:
+        command = list(require_client("java"))
         self.folder = folder
         self.namesrv_addr = namesrv_addr
         self.took_ms: dict[str, int] = {}
         conf = folder / "conf"
         conf.mkdir(parents=True)
         (conf / "logback_tools.xml").write_text(_LOGBACK)
-        command = list(require_client("java"))
         command[1:1] = [f"-Duser.home={folder}", f"-Drocketmq.home.dir={folder}"]
         self._errors = (folder / "errors.txt").open("wb")
         self._process = subprocess.Popen(

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.support.archives import extract
+
 FOLDER = Path(__file__).parent.parent / "golden" / "stores"
 NAMES = sorted(path.name.removesuffix(".manifest.json.gz")
                for path in FOLDER.glob("*.manifest.json.gz"))
@@ -31,7 +33,7 @@ def unpack(name: str, into: Path) -> Path:
                "crashed_lost_all": ("consumequeue", "index", "checkpoint"),
                "basic_lost_cq": ("consumequeue", "index")}
     with tarfile.open(FOLDER / f"{name.split('_lost_')[0]}.tar.gz") as archive:
-        archive.extractall(into, filter="data")
+        extract(archive, into)
     root = into / name.split("_lost_")[0]
     for lost in derived.get(name, ()):
         target = root / lost

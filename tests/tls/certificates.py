@@ -1,15 +1,25 @@
 """Authorities and certificates for tests, by the commands that docs/security.md shows."""
 from __future__ import annotations
 
+import shutil
 import ssl
 import subprocess
 from pathlib import Path
 
+from tests.support.ci import unavailable
+
 DEADLINE_S = 120
+
+
+def require_openssl() -> None:
+    """Skip the calling test unless there is the command; in CI, fail it."""
+    if shutil.which("openssl") is None:
+        unavailable("needs the openssl command")
 
 
 def openssl(*arguments: str | Path, text: str = "") -> str:
     """One command; what it wrote. AssertionError with its words when it fails."""
+    require_openssl()
     done = subprocess.run(["openssl", *arguments], input=text, capture_output=True, text=True,
                           timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr

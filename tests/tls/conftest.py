@@ -1,14 +1,12 @@
 """A broker that serves TLS, its authority, and what is looked at on both."""
 from __future__ import annotations
 
-import shutil
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
@@ -16,8 +14,6 @@ from tests.tls.certificates import Authority
 
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    if shutil.which("openssl") is None:
-        unavailable("needs the openssl command")
     return Authority(tmp_path_factory.mktemp("authority"))
 
 

@@ -23,7 +23,7 @@ from mqcore.wire.codes import RequestCode
 from mqcore.workers.secured import prepared
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
-from tests.tls.certificates import Authority
+from tests.tls.certificates import Authority, require_openssl
 from tests.wire_live.peer import Peer
 
 Says = Callable[[MqcoreProcess, str], None]
@@ -126,6 +126,7 @@ def test_a_start_with_a_bad_file_ends_with_one_line(
 
 
 def test_the_set_up_in_the_documents_works_as_it_stands(folder: Path) -> None:
+    require_openssl()
     text = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
     document = text.partition("## TLS")[2]
     commands, toml = (re.findall(rf"^```{kind}\n(.*?)^```$", document, re.M | re.S)[0]

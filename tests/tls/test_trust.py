@@ -29,7 +29,6 @@ from mqcore.workers.following import Following
 from mqcore.workers.secured import native_context
 from tests.broker import fakes
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
-from tests.support.ci import unavailable
 from tests.support.command import mqcore
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -51,8 +50,6 @@ def in_one_file(folder: Path, name: str) -> Pair:
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    if shutil.which("openssl") is None:
-        unavailable("needs the openssl command")
     return Authority(tmp_path_factory.mktemp("own"))
 
 
