@@ -28,7 +28,7 @@ from mqcore.broker.handlers import Broker
 from mqcore.broker.looks import LOOKS
 from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.registration import BrokerRegistration
-from mqcore.broker.request import Answer, Outcome, OutcomeJob, Redo, Request, answer_parts
+from mqcore.broker.request import Answer, Held, Outcome, OutcomeJob, Redo, Request, answer_parts
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
@@ -495,6 +495,11 @@ class Coordinator:
 
     def _finish(self, item: Forwarded, request: Request, outcome: Outcome) -> None:
         command = request.command
+        if isinstance(outcome, Held):
+            if not outcome.known:
+                outcome.then = partial(self._finish, item, request)
+                return
+            outcome = outcome.outcome
         if isinstance(outcome, Redo):
             self._rings.taken(item.connection, item.shares, item.size)
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))

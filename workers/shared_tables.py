@@ -75,12 +75,12 @@ class SharedTables:
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         self._readable, self._writable = readable, writable
 
-    def publish_topic(self, topic: TopicConfig) -> None:
+    def publish_topic(self, topic: TopicConfig, unsaved: bool = False) -> None:
         self._topics.add(topic.name)
         self._full(lambda: self._writer.publish_topic(
             topic.name, read_queues=topic.read_queue_count, write_queues=topic.write_queue_count,
             perm=topic.perm, multi_tag=topic.filter_type == "MULTI_TAG",
-            send_asks=send_asks(topic, writable=self._writable)))
+            send_asks=unsaved or send_asks(topic, writable=self._writable)))
 
     def remove_topic(self, name: str) -> None:
         self._topics.discard(name)

@@ -140,6 +140,7 @@ class Core:
         later = False
 
         def done(error: OSError | None) -> None:
+            table.saved()
             outcome = go_on() if error is None else refused(
                 ResponseCode.SYSTEM_ERROR, f"{what} cannot be saved: {error}")
             if not later:

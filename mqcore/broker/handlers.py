@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
@@ -21,6 +21,7 @@ from mqcore.broker.request import (
     REMARK_LEFT_OVER,
     Answer,
     FieldError,
+    Held,
     Outcome,
     OutcomeJob,
     Request,
@@ -51,7 +52,7 @@ from mqcore.broker.requests.send_rules import handle_send
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.live import live_part
 from mqcore.broker.settings.model import Settings
-from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.broker.tables.shares import PULLS
 from mqcore.turns import Job, finished
 from mqcore.wire import fastjson
@@ -370,14 +371,15 @@ class Broker:
         """
         Decide about one request, whatever time it takes.
 
-        Returns the answer; Redo for a send or pull that its serving process may run now; None when
+        Returns the answer; Redo for a send or pull that its serving process may run now; Held for
+        one that it may run when its topic is in the file, which is written by `tick`; None when
         there is no answer, or when it goes out through `Connections.send` later.
         """
         outcome = self.begin(request)
         if isinstance(outcome, Generator):
             outcome = finished(outcome)
         self._settle(request.now_ms)
-        return outcome
+        return outcome.outcome if isinstance(outcome, Held) and outcome.known else outcome
 
     def begin(self, request: Request) -> Outcome | OutcomeJob:
         """`handle`, or the job that is left; changed tables wait for `tick`."""
@@ -493,7 +495,8 @@ class Broker:
         )
         for table in (core.topics, core.groups):
             if table.dirty:
-                core.saving.save(table.member, table.begin, partial(self._on_table, now_ms))
+                core.saving.save(
+                    table.member, table.begin, partial(self._on_table, table, now_ms))
         if core.topics.unregistered:
             self._once("registration", self._register())
 
@@ -522,8 +525,9 @@ class Broker:
             self.core.saving.save("own offsets", self.core.own_commits.begin,
                                   partial(self._on_saved, now_ms))
 
-    def _on_table(self, now_ms: int, error: OSError | None) -> None:
+    def _on_table(self, table: ConfigTable[Any], now_ms: int, error: OSError | None) -> None:
         """A disk that refuses topics or groups is asked again later; nothing is lost."""
+        table.saved()
         if error is not None:
             self._next_change_ms = now_ms + PERSIST_RETRY_MS
             _not_saved(error)

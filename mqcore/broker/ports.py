@@ -246,8 +246,8 @@ class Tables(Protocol):
         """The broker's own permission, for what is published from now on."""
         ...
 
-    def publish_topic(self, topic: TopicConfig) -> None:
-        """A topic is new or has changed."""
+    def publish_topic(self, topic: TopicConfig, unsaved: bool = False) -> None:
+        """A topic is new or has changed; unsaved: sends to it ask, as no file has it yet."""
         ...
 
     def remove_topic(self, name: str) -> None: ...

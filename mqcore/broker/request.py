@@ -1,7 +1,7 @@
-"""What goes into the rules and what comes out: Request, Answer, Redo, and the header fields."""
+"""What goes into the rules and what comes out: Request, Answer, Redo, Held, and header fields."""
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,9 +62,28 @@ class Redo:
     queue_id: int | None = None
 
 
+@dataclass(slots=True)
+class Held:
+    """
+    An outcome that waits for a table to be in its file; until then nobody is told. settle: from now
+    on it is known, and `then`, if there is one, is called with it, once.
+    """
+
+    outcome: Answer | Redo
+    known: bool = False
+    then: Callable[[Any], None] | None = None
+
+    def settle(self) -> None:
+        if self.known:
+            return
+        self.known = True
+        if self.then is not None:
+            self.then(self.outcome)
+
+
 RELAXED_BYTES_MAX = 384 << 10        # of a request's body; no client writes a larger one that way
 REDO = Redo()
-Outcome = Answer | Redo | None             # None: no response, or it is sent later by itself
+Outcome = Answer | Redo | Held | None      # None: no response, or it is sent later by itself
 # What walks a table pauses (yields) every millisecond or so, and others are served meanwhile
 # (mqcore.turns). It reads the tables as they are then: what changes under it may be in its
 # answer or not, each row by itself is right.

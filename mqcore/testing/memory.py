@@ -21,7 +21,7 @@ from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker as Rules
 from mqcore.broker.ports import LastPull, PullAdvance
 from mqcore.broker.registration import BrokerRegistration
-from mqcore.broker.request import Answer, Redo, Request, answer_frame
+from mqcore.broker.request import Answer, Held, Redo, Request, answer_frame
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.filters import FilterData
@@ -246,6 +246,8 @@ class _Served:
             return None if command.is_oneway else encode(answer)
         asked = Request(connection, remote, command, wall_ms(), body_size=len(command.body))
         outcome = self._rules.handle(asked)
+        if isinstance(outcome, Held):          # of what is in memory nothing outlives a kill
+            outcome = outcome.outcome
         if isinstance(outcome, Redo):
             outcome = await self._redo(asked, outcome)
         return None if outcome is None else answer_frame(asked, outcome)
@@ -331,7 +333,7 @@ class _Tables:
     def publish_access(self, rules: AccessRules) -> None: ...
     def set_permission(self, *, readable: bool, writable: bool) -> None: ...
 
-    def publish_topic(self, topic: TopicConfig) -> None: ...
+    def publish_topic(self, topic: TopicConfig, unsaved: bool = False) -> None: ...
 
     def remove_topic(self, name: str) -> None: ...
 

@@ -144,6 +144,7 @@ class FakePulls:
 @dataclass
 class FakeTables:
     topics: dict[str, TopicConfig] = field(default_factory=dict)
+    unsaved: set[str] = field(default_factory=set)
     groups: dict[str, GroupConfig] = field(default_factory=dict)
     subscriptions: dict[tuple[str, str], tuple[Subscription, str]] = field(default_factory=dict)
     shown: dict[tuple[str, str], FilterData] = field(default_factory=dict)
@@ -164,10 +165,11 @@ class FakeTables:
     def set_permission(self, *, readable: bool, writable: bool) -> None:
         self.permission = readable, writable
 
-    def publish_topic(self, topic: TopicConfig) -> None:
+    def publish_topic(self, topic: TopicConfig, unsaved: bool = False) -> None:
         if topic.name not in self.topics and len(self.topics) >= self.topic_count_max:
             raise TablesFull("no room for another topic: raise processes.topic_count_max")
         self.topics[topic.name] = topic
+        (self.unsaved.add if unsaved else self.unsaved.discard)(topic.name)
 
     def remove_topic(self, name: str) -> None:
         self.topics.pop(name, None)

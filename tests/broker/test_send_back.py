@@ -63,6 +63,22 @@ def test_the_answer_comes_when_the_copy_is_stored(bench: Bench) -> None:
     assert answer(bench) == (0, None)
 
 
+def test_the_answer_waits_for_a_topic_that_no_file_has_yet(bench: Bench) -> None:
+    bench.ask(17, {"topic": "Other", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+                   "topicFilterType": "SINGLE_TAG"})
+    bench.connections.sent.clear()
+    bench.broker.tick(bench.now_ms)             # a file is written; the next one waits a moment
+    put(bench, reconsume_times=16)
+    bench.broker.core.topics.create_on_demand(RETRY, 1, bench.now_ms)
+    bench.broker.tick(bench.now_ms)
+    back(bench)
+    bench.appender.finish()
+    assert bench.connections.sent == []
+
+    bench.broker.tick(bench.now_ms + 1000)
+    assert answer(bench) == (0, None)
+
+
 def times_counted(bench: Bench, key: str) -> int:
     answer = bench.ask(315, {"statsName": "SNDBCK_PUT_NUMS", "statsKey": key})
     return int(fastjson.loads(answer.body)["statsMinute"]["sum"]) if answer.code == 0 else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
 from mqcore.acl.rules import SUB
 from mqcore.broker.access import topic_of
@@ -94,8 +95,9 @@ def send_back(core: Core, request: Request) -> Answer | None:
     properties = _copied_properties(record)
     level = header.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
     properties[DELAY] = str(level)
+    target = place.topic
     delay(place, properties, len(core.settings.delay_levels_ms))
-    _store(core, request, header.group, place, record, properties)
+    _store(core, request, target, place, record, properties)
     return None
 
 
@@ -162,7 +164,7 @@ def _store_dead_letter(
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {name} could not be made")
     properties = _copied_properties(record)
     properties[DELAY] = "0"
-    _store(core, request, header.group, Place(name, 0), record, properties)
+    _store(core, request, name, Place(name, 0), record, properties)
     return None
 
 
@@ -177,16 +179,25 @@ def _copied_properties(record: Record) -> dict[str, str]:
 
 
 def _store(
-    core: Core, request: Request, group: str, place: Place, record: Record,
+    core: Core, request: Request, target: str, place: Place, record: Record,
     properties: dict[str, str],
 ) -> None:
-    """Store the copy (steps 11, 12); hosts and times are those of the original."""
+    """
+    Store the copy (steps 11, 12); hosts and times are those of the original. target: the topic that
+    it is for; a kill before that one is in its file would lose the way to the copy.
+    """
+
+    group = Fields.of(request.command).text("group")
 
     def done(put: Put) -> None:
         if put.status.stored:
             core.statistics.note(SNDBCK_PUT_NUMS, f"{properties[RETRY_TOPIC]}@{group}")
-        core.answer(request, Answer(ResponseCode.SUCCESS) if put.status.stored else refused(
-            ResponseCode.SYSTEM_ERROR, put.status.name))
+        answer = Answer(ResponseCode.SUCCESS) if put.status.stored else refused(
+            ResponseCode.SYSTEM_ERROR, put.status.name)
+        if core.topics.is_unsaved(target):
+            core.topics.hold(target, answer).then = partial(core.answer, request)
+        else:
+            core.answer(request, answer)
 
     core.ports.appender.append(
         place.topic, place.queue_id, record.body, properties,

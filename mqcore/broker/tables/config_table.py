@@ -124,6 +124,9 @@ class ConfigTable(Generic[Config]):
         self.dirty = False
         return self._steps(self.version, list(self._entries.items()), dict(self._unknown))
 
+    def saved(self) -> None:
+        """What waited for the file goes on; called when the steps of one have ended."""
+
     def _steps(
         self, version: DataVersion, entries: list[tuple[str, Config]],
         unknown: dict[str, dict[str, Any]],

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from mqcore.broker.request import Answer, Held, Redo
 from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
@@ -84,10 +86,14 @@ class TopicTable(ConfigTable[TopicConfig]):
         self,
         settings: BrokerSettings,
         path: Path,
-        publish: Callable[[TopicConfig], None],
+        publish: Callable[[TopicConfig, bool], None],
         withdraw: Callable[[str], None],
     ) -> None:
-        super().__init__(settings, path, publish, withdraw)
+        """publish: of a topic, and whether sends to it have to ask, as no file has it yet."""
+        self._unsaved: dict[str, list[Held]] = {}       # made for a message: what waits for them
+        self._ended: deque[tuple[str, list[Held]]] = deque()   # ... whose file was written since
+        super().__init__(
+            settings, path, lambda topic: publish(topic, topic.name in self._unsaved), withdraw)
         self._own_system_topics = frozenset((
             settings.cluster, settings.name, f"{settings.cluster}_REPLY_TOPIC",
             *((settings.trace_topic_name,) if settings.trace_topic_enable else ()),
@@ -190,6 +196,42 @@ class TopicTable(ConfigTable[TopicConfig]):
         """Create or replace a topic by request (17). Raises TablesFull."""
         self._put(topic, now_ms)
 
+    def begin(self) -> Iterator[None]:
+        return self._to_the_end(super().begin(), list(self._unsaved.items()))
+
+    def _to_the_end(
+        self, steps: Iterator[None], unsaved: list[tuple[str, list[Held]]]
+    ) -> Iterator[None]:
+        """The disk may refuse the file: sends do not wait for the next try, as in stock."""
+        try:
+            yield from steps
+        except OSError:
+            self._ended.extend(unsaved)
+            raise
+        self._ended.extend(unsaved)
+
+    def is_unsaved(self, name: str) -> bool:
+        """Whether a topic was made for a message, and a kill of this process would lose it."""
+        return name in self._unsaved
+
+    def hold(self, name: str, outcome: Answer | Redo) -> Held:
+        """That of a request for an unsaved topic, once its file was written."""
+        held = Held(outcome)
+        self._unsaved[name].append(held)
+        return held
+
+    def saved(self) -> None:
+        """A file was written, or the disk refused it: what waited for it goes on."""
+        while self._ended:
+            name, waiting = self._ended.popleft()
+            if self._unsaved.get(name) is waiting:
+                del self._unsaved[name]
+                topic = self._entries.get(name)
+                if topic is not None:
+                    self._publish(topic)
+            for held in waiting:
+                held.settle()
+
     def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
         """order = true for the topics of a registration reply, false for others (broker.md 9.4)."""
         if self.follows:               # the master's say so
@@ -207,9 +249,15 @@ class TopicTable(ConfigTable[TopicConfig]):
     def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
         if self.follows or folder_name_trouble(topic.name) is not None:
             return None
+        earlier = self._unsaved.get(topic.name)        # of one that was deleted since
+        self._unsaved[topic.name] = list(earlier or ())
         try:
             self._put(topic, now_ms)
         except TablesFull:
+            if earlier is None:
+                del self._unsaved[topic.name]
+            else:
+                self._unsaved[topic.name] = earlier
             return None
         self.unregistered = True
         return topic
