@@ -11,6 +11,7 @@ import pytest
 from tests.debug import threads
 from tests.fuzz import __main__ as fuzz
 from tests.interop.mqadmin import Mqadmin
+from tests.interop.toolchain import command_of
 from tests.replication.faults.namespaces import hosts
 from tests.support.ci import unavailable
 from tests.support.mounted import mounted
@@ -49,10 +50,14 @@ def mount(folder: Path) -> None:
 
 
 def administer(folder: Path) -> None:
-    """For one test after another, with the same folder."""
-    with pytest.raises((pytest.fail.Exception, pytest.skip.Exception)):
+    """For one test after another, with the same folder; other tests hear nothing of it."""
+    command_of.cache_clear()
+    try:
+        with pytest.raises((pytest.fail.Exception, pytest.skip.Exception)):
+            Mqadmin(folder, "127.0.0.1:9")
         Mqadmin(folder, "127.0.0.1:9")
-    Mqadmin(folder, "127.0.0.1:9")
+    finally:
+        command_of.cache_clear()
 
 
 @pytest.mark.parametrize("need", [
