@@ -21,7 +21,7 @@ from mqcore.broker.ports import (
     Tables,
 )
 from mqcore.broker.request import Answer, Outcome, OutcomeJob, Request, answer_frame, refused
-from mqcore.broker.saving import Saving
+from mqcore.broker.saving import Done, Saving
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.client_calls import ClientCalls
@@ -128,6 +128,14 @@ class Core:
         if frame is not None:
             self.ports.connections.send(request.connection, frame)
 
+    def save(self, table: ConfigTable[Any], done: Done) -> None:
+        """Write a table; what waits for its file goes on before `done` is called."""
+        def ended(error: OSError | None) -> None:
+            table.saved()
+            done(error)
+
+        self.saving.save(table.member, table.begin, ended)
+
     def once_saved(
         self, request: Request, table: ConfigTable[Any], what: str,
         go_on: Callable[[], Outcome | OutcomeJob],
@@ -140,7 +148,6 @@ class Core:
         later = False
 
         def done(error: OSError | None) -> None:
-            table.saved()
             outcome = go_on() if error is None else refused(
                 ResponseCode.SYSTEM_ERROR, f"{what} cannot be saved: {error}")
             if not later:
@@ -150,7 +157,7 @@ class Core:
             elif isinstance(outcome, Answer):
                 self.answer(request, outcome)
 
-        self.saving.save(table.member, table.begin, done)
+        self.save(table, done)
         later = True
         return known[0] if known else None
 

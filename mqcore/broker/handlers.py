@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
@@ -52,7 +52,7 @@ from mqcore.broker.requests.send_rules import handle_send
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.live import live_part
 from mqcore.broker.settings.model import Settings
-from mqcore.broker.tables.config_table import ConfigTable, TablesFull
+from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.shares import PULLS
 from mqcore.turns import Job, finished
 from mqcore.wire import fastjson
@@ -495,8 +495,7 @@ class Broker:
         )
         for table in (core.topics, core.groups):
             if table.dirty:
-                core.saving.save(
-                    table.member, table.begin, partial(self._on_table, table, now_ms))
+                core.save(table, partial(self._on_table, now_ms))
         if core.topics.unregistered:
             self._once("registration", self._register())
 
@@ -525,9 +524,8 @@ class Broker:
             self.core.saving.save("own offsets", self.core.own_commits.begin,
                                   partial(self._on_saved, now_ms))
 
-    def _on_table(self, table: ConfigTable[Any], now_ms: int, error: OSError | None) -> None:
+    def _on_table(self, now_ms: int, error: OSError | None) -> None:
         """A disk that refuses topics or groups is asked again later; nothing is lost."""
-        table.saved()
         if error is not None:
             self._next_change_ms = now_ms + PERSIST_RETRY_MS
             _not_saved(error)

@@ -97,7 +97,7 @@ def send_back(core: Core, request: Request) -> Answer | None:
     properties[DELAY] = str(level)
     target = place.topic
     delay(place, properties, len(core.settings.delay_levels_ms))
-    _store(core, request, target, place, record, properties)
+    _store(core, request, header, target, place, record, properties)
     return None
 
 
@@ -164,7 +164,7 @@ def _store_dead_letter(
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {name} could not be made")
     properties = _copied_properties(record)
     properties[DELAY] = "0"
-    _store(core, request, name, Place(name, 0), record, properties)
+    _store(core, request, header, name, Place(name, 0), record, properties)
     return None
 
 
@@ -179,19 +179,17 @@ def _copied_properties(record: Record) -> dict[str, str]:
 
 
 def _store(
-    core: Core, request: Request, target: str, place: Place, record: Record,
-    properties: dict[str, str],
+    core: Core, request: Request, header: SendBackHeader, target: str, place: Place,
+    record: Record, properties: dict[str, str],
 ) -> None:
     """
     Store the copy (steps 11, 12); hosts and times are those of the original. target: the topic that
     it is for; a kill before that one is in its file would lose the way to the copy.
     """
 
-    group = Fields.of(request.command).text("group")
-
     def done(put: Put) -> None:
         if put.status.stored:
-            core.statistics.note(SNDBCK_PUT_NUMS, f"{properties[RETRY_TOPIC]}@{group}")
+            core.statistics.note(SNDBCK_PUT_NUMS, f"{properties[RETRY_TOPIC]}@{header.group}")
         answer = Answer(ResponseCode.SUCCESS) if put.status.stored else refused(
             ResponseCode.SYSTEM_ERROR, put.status.name)
         if core.topics.is_unsaved(target):
