@@ -27,7 +27,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, ExecError
 from setuptools.modified import newer_group
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).resolve().parent
 FUZZ = bool(os.environ.get("MQCORE_FUZZ"))
 THREADS = bool(os.environ.get("MQCORE_THREADS"))
 DEBUG = FUZZ or bool(os.environ.get("MQCORE_DEBUG"))
@@ -113,6 +113,9 @@ QUICK = (SHARED, "mqcore.client.", "mqcore.wire.", "mqcore.shm.coordinator_rings
 ONCE = MARKED % (
     "__Pyx_(?:AddTraceback|ApiExport|CreateCode|Export|Import|Init|Raise|check_|modinit)")
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
+UNIT = "_native"                        # of each room: its modules that Python does not import
+FOR_PYTHON_TOO = re.compile(r"(?m)^(?:def|class|cpdef|cdef class) ")
+CIMPORT = re.compile(r"(?m)^\s*(?:from\s+(mqcore[\w.]*)\s+cimport|cimport\s+(mqcore[\w.]*))")
 PACKAGES = {
     "mqcore": "mqcore",
     "mqcore.workers": "workers",        # one file = one process; a top-level folder of its own
@@ -125,10 +128,13 @@ def declare_tables() -> None:
     sys.path.insert(0, str(ROOT))
     for table in TABLES:
         text = importlib.import_module(f"mqcore.{table}").declarations()
-        target = ROOT / "mqcore" / f"{table}.pxd"
-        if not target.exists() or target.read_text(encoding="ascii") != text:
-            target.write_text(text, encoding="ascii")
+        update(ROOT / "mqcore" / f"{table}.pxd", text)
     del sys.path[0]
+
+
+def update(target: Path, text: str) -> None:
+    if not target.exists() or target.read_text(encoding="ascii") != text:
+        target.write_text(text, encoding="ascii")
 
 
 def packages() -> dict[str, str]:
@@ -139,14 +145,119 @@ def packages() -> dict[str, str]:
     return found
 
 
+def knows_cython() -> bool:
+    import Cython
+
+    return Cython.__version__.startswith(KNOWN_CYTHON)
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+class Units:
+    """
+    Which modules are compiled as one: those of a room that Python does not import. What gcc, the
+    linker and Cython do for a module before its first line is more than what most of them hold.
+
+    A unit is a .pyx and a .pxd that include those of its members; who asks for a member is given
+    the unit (`declarations`). It takes Cython's insides: with another Cython each module is alone.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[str, list[str]] = {}     # unit -> modules, those that others need first
+        self._files: dict[str, list[Path]] = {}     # module -> its .pxd, its .pyx
+        for path in sorted([*ROOT.glob("mqcore/**/*.pxd"), *ROOT.glob("mqcore/**/*.pyx")]):
+            if path.stem != UNIT:
+                self._files.setdefault(module_of(path), []).append(path)
+        if knows_cython():
+            self._find()
+        self.unit_of = {name: unit for unit, names in self.members.items() for name in names}
+
+    def _find(self) -> None:
+        texts = {name: "".join(path.read_text(encoding="utf-8") for path in files)
+                 for name, files in self._files.items()}
+        self._needs = {name: {one or other for one, other in CIMPORT.findall(text)} & texts.keys()
+                       for name, text in texts.items()}
+        native = {name for name in texts if not FOR_PYTHON_TOO.search(texts[name])
+                  and not self._files[name][-1].with_suffix(".pyi").exists()}
+        for room in sorted({name.rpartition(".")[0] for name in native}):
+            members = self._of({name for name in native if name.rpartition(".")[0] == room})
+            if sum(map(self._has_body, members)) > 1:
+                self.members[f"{room}.{UNIT}"] = self._ordered(members)
+
+    def _has_body(self, name: str) -> bool:
+        return self._files[name][-1].suffix == ".pyx"
+
+    def _of(self, members: set[str]) -> set[str]:
+        """Without what others need that a member needs, and declarations without any body."""
+        while back := members & self._reached(self._reached(members) - members):
+            members = members - back
+        bodies = set(filter(self._has_body, members))
+        return bodies | {name for name in members if self._reached({name}) & bodies}
+
+    def _reached(self, names: set[str]) -> set[str]:
+        """All that these need, and what that needs, and so on."""
+        found: set[str] = set()
+        left = list(names)
+        while left:
+            new = self._needs[left.pop()] - found
+            found |= new
+            left += new
+        return found
+
+    def _ordered(self, members: set[str]) -> list[str]:
+        order: dict[str, None] = {}
+
+        def add(name: str) -> None:
+            for needed in sorted(self._needs[name] & members - order.keys() - {name}):
+                add(needed)
+            order[name] = None
+
+        for name in sorted(members):
+            add(name)
+        return list(order)
+
+    def write(self) -> None:
+        """The files of each unit; one that says what it said keeps its time."""
+        written = set()
+        for unit, members in self.members.items():
+            for suffix in (".pxd", ".pyx"):
+                target = ROOT / (unit.replace(".", "/") + suffix)
+                update(target, "".join(f'include "{path.name}"\n' for name in members
+                                       for path in self._files[name] if path.suffix == suffix))
+                written.add(target)
+        for left in {*ROOT.glob(f"mqcore/**/{UNIT}.p[xy][dx]")} - written:
+            left.unlink()
+
+    def sources(self) -> dict[str, str]:
+        """Module, or unit -> its .pyx."""
+        alone = {name: str(files[-1].relative_to(ROOT)) for name, files in self._files.items()
+                 if name not in self.unit_of and self._has_body(name)}
+        return alone | {unit: unit.replace(".", "/") + ".pyx" for unit in self.members}
+
+    def size(self, extension: Extension) -> int:
+        """Bytes of source, by which gcc's time can be guessed."""
+        members = self.members.get(extension.name)
+        return sum(os.path.getsize(path) for path in (
+            [self._files[name][-1] for name in members] if members else extension.sources))
+
+    def asked(self, name: str, by: str | None) -> str | None:
+        """What is read for the module `name` that the file `by` asks for: None, it is there."""
+        unit = self.unit_of.get(name, name)
+        asking = by and self.unit_of.get(module_of(ROOT / by))
+        return None if asking == unit else unit
+
+
+UNITS = Units()
+
+
 def extensions() -> list[Extension]:
-    only = os.environ.get("MQCORE_BUILD_ONLY", "").split()
-    sources = {SHARED: "mqcore/_cyutility.c"}
-    for source in sorted((ROOT / "mqcore").rglob("*.pyx")):
-        path = source.relative_to(ROOT)
-        sources[".".join(path.with_suffix("").parts)] = str(path)
+    only = {UNITS.unit_of.get(name, name)
+            for name in os.environ.get("MQCORE_BUILD_ONLY", "").split()}
+    sources = {SHARED: "mqcore/_cyutility.c", **UNITS.sources()}
     for target in sorted((ROOT / "tests/fuzz/targets").glob("*.pyx")) if FUZZ else ():
-        sources[f"tests.fuzz.targets.{target.stem}"] = str(target.relative_to(ROOT))
+        sources[module_of(target)] = str(target.relative_to(ROOT))
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "mqcore/include").glob("*.h"))
     return [
         Extension(name, [source], include_dirs=["mqcore/include"],
@@ -157,11 +268,11 @@ def extensions() -> list[Extension]:
 
 
 def forget_other_ways() -> None:
-    """What was made with other directives or flags, or by another Cython, is made anew."""
+    """What was made with other directives, flags or units, or by another Cython, is made anew."""
     import Cython
 
     way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON, PLAIN, SMALL, FOR_PYTHON,
-                ONCE, LOOP, WITHOUT_LOCK, QUICK))
+                ONCE, LOOP, WITHOUT_LOCK, QUICK, sorted(UNITS.unit_of.items())))
     note = Path(CYTHON_DIR, "way")
     if note.exists() and note.read_text(encoding="utf-8") == way:
         return
@@ -172,10 +283,10 @@ def forget_other_ways() -> None:
 
 
 def remove_strays() -> None:
-    """Modules in place whose sources are gone: they would still be found."""
+    """Modules in place that are made no more: they would still be found."""
+    made = {SHARED, *UNITS.sources()}
     for module in (ROOT / "mqcore").rglob("*.so"):
-        source = module.with_name(module.name.split(".")[0] + ".pyx")
-        if not source.exists() and source.stem != SHARED.rpartition(".")[2]:
+        if module_of(module.with_name(module.name.partition(".")[0])) not in made:
             module.unlink()
 
 
@@ -194,12 +305,9 @@ class Translator:
         Finds which modules have to be translated, and gives each extension its C file; those of
         another Cython are translated here.
         """
-        import Cython
-
         self._waiting: dict[str, tuple] = {}        # C file -> what Cython would do for it
         self._context = None
-        known = Cython.__version__.startswith(KNOWN_CYTHON)
-        translated = self._noted(extensions) if known else self._asked(extensions, JOBS)
+        translated = self._noted(extensions) if knows_cython() else self._asked(extensions, JOBS)
         sources = {one.name: one.sources for one in translated}
         for extension in extensions:
             extension.sources = sources[extension.name]
@@ -251,6 +359,7 @@ class Translator:
         paths = {os.path.relpath(path) for source, *_ in self._waiting.values()
                  for path in known.all_dependencies(source)}
         context = declarations(next(iter(self._waiting.values()))[4])
+        context.reading = True
         with Errors.local_errors(ignore=True) as errors:
             for path in sorted(paths):
                 if path.endswith(".pxd") and path.startswith("mqcore" + os.sep):
@@ -267,9 +376,9 @@ class Translator:
         if not self.waits(extension):
             return
         arguments = self._waiting[extension.sources[0]]
-        if self._context is not None:
-            self._context.options = arguments[4]
-            Main.compile_single = partial(Main.compile_single, context=self._context)
+        context = self._context or declarations(arguments[4])
+        context.options = arguments[4]
+        Main.compile_single = partial(Main.compile_single, context=context)
         Dependencies.cythonize_one(*arguments)
         if FUZZ or not (DEBUG or THREADS):
             file = Path(extension.sources[0])
@@ -310,6 +419,7 @@ def declarations(options: Any) -> Any:
             self._asked: list[Any] = []         # by what is being read: scopes, numbers of includes
             self._used: list[Any] = []          # ... entries of scopes
             self._included = IncludeCode.counter
+            self.reading = False                # ahead, for all that are translated
             self._needs: dict[Any, tuple[list[Any], list[Any]]] = {}    # scope -> both
             self._read: dict[Any, tuple[str, Any]] = {}     # scope -> name and tree of its .pxd
             self._taken: set[Any] = set()
@@ -326,7 +436,7 @@ def declarations(options: Any) -> Any:
 
         def _note(self) -> None:
             """What was included and used since the last call, by the .pxd that is being read."""
-            if self._read:
+            if not self.reading:
                 return
             self._asked.extend(range(self._included, IncludeCode.counter))
             self._included = IncludeCode.counter
@@ -336,13 +446,18 @@ def declarations(options: Any) -> Any:
                         self._used.append(entry)
                         entry.used = 0
 
-        def find_module(self, *arguments: Any, **named: Any) -> Any:
-            scope = super().find_module(*arguments, **named)
+        def find_module(self, name: str, from_module: Any = None, pos: Any = None,
+                        *arguments: Any, **named: Any) -> Any:
+            unit = UNITS.asked(str(name), pos[0].filename if pos else None)
+            if unit is None:
+                return None
+            scope = super().find_module(unit, from_module, pos, *arguments, **named)
             self._asked.append(scope)
             self._take(scope)
             return scope
 
         def end_reading(self) -> None:
+            self.reading = False
             self._read = {tree[1]: (name, tree) for name, tree in self.pxds.items()}
             self.pxds = {}
 
@@ -385,6 +500,7 @@ class Build(build_ext):
 
     def run(self) -> None:
         declare_tables()
+        UNITS.write()
         if self.inplace:
             remove_strays()
         forget_other_ways()
@@ -393,8 +509,8 @@ class Build(build_ext):
         gc.set_threshold(YOUNG_OBJECTS_MAX)
         # -- the longest first: at the end no processor waits for one of them. What they share is
         #    such a one, and is not there yet
-        self.extensions.sort(key=lambda one: os.path.getsize(one.sources[0])
-                             if one.name != SHARED else sys.maxsize, reverse=True)
+        self.extensions.sort(key=lambda one: UNITS.size(one) if one.name != SHARED else sys.maxsize,
+                             reverse=True)
         self.translator = Translator(self.extensions)
         super().run()
 

@@ -15,10 +15,20 @@ STATEMENT = re.compile(
     r"|c?import[ \t]+(?P<modules>[^\n]*))", re.M)
 
 
+UNIT = "_native"                        # what setup.py makes of the native modules of a room
+
+
 def sources(*suffixes: str, folders: Iterable[str] = FOLDERS) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*"))
             if path.suffix in suffixes and "__pycache__" not in path.parts
-            and "node_modules" not in path.parts]
+            and "node_modules" not in path.parts and path.stem != UNIT]
+
+
+def compiled_as(source: Path) -> Path:
+    """Itself, or the .pyx of the room's unit that includes it."""
+    unit = source.with_name(f"{UNIT}.pyx")
+    included = unit.exists() and f'include "{source.name}"\n' in unit.read_text(encoding="utf-8")
+    return unit if included else source
 
 
 def module_of(path: Path) -> str:

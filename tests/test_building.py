@@ -14,12 +14,13 @@ import pytest
 
 from mqcore.client.native.records import StoredRecord
 from mqcore.shm.ring import RingEnd
+from tests.imports import module_of, sources
 
 ROOT = Path(__file__).parents[1]
-MODULES = ["mqcore.net.serving.held", "mqcore.net.transport.connections"]
+MODULES = ["mqcore.net.serving._native", "mqcore.replication.master"]
 # -- read before them: their .pxd have inline functions that use what the former only declare, and
 #    include the same headers in another order
-OTHERS = ["mqcore.net.serving.forward", "mqcore.store.log.producer"]
+OTHERS = ["mqcore.net.transport._native", "mqcore.store.log.producer"]
 TRANSLATE = """
 import multiprocessing, runpy, sys
 import setuptools
@@ -58,6 +59,17 @@ build = runpy.run_path("setup.py")
 sys.stdout.write(build["with_plain"](sys.stdin.read(), build[sys.argv[1]]))
 """
 
+MADE = """
+import runpy, sys
+from pathlib import Path
+import setuptools
+setuptools.setup = lambda **_: None
+build = runpy.run_path("setup.py")
+build["Units"].__init__.__globals__["ROOT"] = Path(sys.argv[1])
+units = build["Units"]()
+units.write()
+print(*sorted(units.sources()))
+"""
 LACKING = """
 import runpy, sys
 from types import SimpleNamespace
@@ -168,6 +180,48 @@ def test_an_error_in_native_code_names_file_line_and_function() -> None:
         "mqcore/shm/ring.pyx", "mqcore.shm.ring.RingEnd.__init__")
     line = (ROOT / place.filename).read_text(encoding="utf-8").splitlines()[(place.lineno or 0) - 1]
     assert "power of two" in line
+
+
+def test_what_python_does_not_import_is_one_module_for_a_room(tmp_path: Path) -> None:
+    """
+    `base` is needed by `door`, which the others need: it cannot wait for them. `kinds` needs one of
+    them and is needed by another. What has a room for itself is compiled by itself.
+    """
+    room, other = tmp_path / "mqcore/room", tmp_path / "mqcore/other"
+    for name, text in {
+        "base.pxd": "", "base.pyx": "cdef int base() noexcept nogil:\n    return 1\n",
+        "door.pxd": "from mqcore.room.base cimport base\n", "door.pyx": "def door():\n    base()\n",
+        "door.pyi": "", "first.pxd": "from mqcore.room.door cimport door\n",
+        "first.pyx": "from mqcore.room.kinds cimport Kind\n",
+        "kinds.pxd": "from mqcore.room.second cimport second\n",
+        "second.pxd": "cdef int second() noexcept nogil\n", "second.pyx": "", "types.pxd": "",
+    }.items():
+        room.mkdir(parents=True, exist_ok=True)
+        (room / name).write_text(text)
+    other.mkdir()
+    (other / "_native.pyx").touch()
+    for name in ("one.pxd", "one.pyx"):
+        (other / name).touch()
+
+    made = subprocess.run([sys.executable, "-c", MADE, str(tmp_path)], cwd=ROOT, check=True,
+                          capture_output=True, text=True, timeout=300).stdout.split()
+
+    assert made == ["mqcore.other.one", "mqcore.room._native", "mqcore.room.base",
+                    "mqcore.room.door"]
+    assert (room / "_native.pyx").read_text() == 'include "second.pyx"\ninclude "first.pyx"\n'
+    assert (room / "_native.pxd").read_text() == (
+        'include "second.pxd"\ninclude "kinds.pxd"\ninclude "first.pxd"\n')
+    assert not (other / "_native.pyx").exists()
+
+
+def test_what_is_in_place_is_what_a_build_makes() -> None:
+    made = subprocess.run([sys.executable, "-c", MADE, str(ROOT)], cwd=ROOT, check=True,
+                          capture_output=True, text=True, timeout=300).stdout.split()
+    there = {module_of(path.with_name(path.name.partition(".")[0]))
+             for path in sources(".so", folders=("mqcore",))}
+
+    assert there == {*made, "mqcore._cyutility"}
+    assert len(made) < len(sources(".pyx", folders=("mqcore",)))
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])     # false: no header is there

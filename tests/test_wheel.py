@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.imports import compiled_as
 from tests.support.ci import unavailable
 from tests.support.stock import free_port
 
@@ -87,16 +88,22 @@ def packed(folder: Path) -> Path:
     sources, so nothing is compiled again, and nothing is compressed: both take longer than all
     else.
     """
-    for name in [*sources(), f"{SHARED.replace('.', '/')}.pyx"]:
-        module = Path(name).with_suffix(EXTENSION)
-        if name.endswith(".pyx") and (ROOT / module).exists():
-            (folder / "lib" / module).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / module, folder / "lib" / module)
+    for name in compiled():
+        module = f"{name}{EXTENSION}"
+        (folder / "lib" / module).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / module, folder / "lib" / module)
     run(sys.executable, "setup.py", "--quiet", "build", "--build-lib", folder / "lib",
         "bdist_wheel", "--bdist-dir", folder / "bdist", "--dist-dir", folder / "made",
         "--compression", "stored", cwd=ROOT, MQCORE_BUILD_ONLY=SHARED)
     (wheel,) = (folder / "made").iterdir()
     return wheel
+
+
+def compiled() -> set[str]:
+    """Paths of the modules that a build has compiled, without what an interpreter adds to them."""
+    made = {compiled_as(ROOT / name).relative_to(ROOT).with_suffix("")
+            for name in sources() if name.endswith(".pyx")}
+    return {*map(str, made), SHARED.replace(".", "/")}
 
 
 def tools() -> str:
@@ -108,14 +115,13 @@ def assert_holds_what_runs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist()
                  if ".dist-info/" not in name and not name.endswith("/")}
-    compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
+    held = {name.partition(".")[0] for name in names if name.endswith(".so")}
     expected = {name if name.startswith(("mqcore/", "pyspark_")) else f"mqcore/{name}"
                 for name in sources()}
 
     assert {name for name in names if not name.endswith(".so")} == {
         name for name in expected if Path(name).suffix in (".py", ".pyi", ".toml", ".typed")}
-    assert compiled == {name.removesuffix(".pyx") for name in expected if name.endswith(".pyx")} | {
-        SHARED.replace(".", "/")}
+    assert held == compiled()
 
 
 def assert_serves(home: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.debug.__main__ import BUILT, ROOT, environment
+from tests.imports import compiled_as, sources
 
 RING = """
 from mmap import mmap
@@ -67,8 +68,9 @@ def test_what_the_language_leaves_undefined_is_reported_with_its_line(
 
 
 def test_every_native_module_is_watched() -> None:
-    sources = [path.relative_to(ROOT) for path in (ROOT / "mqcore").rglob("*.pyx")]
-    modules = {path: list(BUILT.glob(f"{path.with_suffix('')}.cpython-*.so")) for path in sources}
+    native = sources(".pyx", folders=("mqcore",))
+    compiled = {compiled_as(path).relative_to(ROOT) for path in native}
+    modules = {path: list(BUILT.glob(f"{path.with_suffix('')}.cpython-*.so")) for path in compiled}
 
     assert [path for path, found in modules.items()
             if len(found) != 1 or b"__asan_init" not in found[0].read_bytes()] == []

@@ -27,6 +27,7 @@ from mmap import mmap
 from pathlib import Path
 from types import ModuleType
 
+from tests.imports import compiled_as, module_of
 from tests.support.ci import in_ci
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,8 +124,9 @@ def handshakes() -> None:
     A loop and its thread; whoever begins a handshake ends it, goes in the middle of it, or waits
     until others push him out, while certificates are replaced. OpenSSL is not watched.
     """
-    for name in WATCHED:
-        watched(name)
+    sources = (ROOT / f"{name.replace('.', '/')}.pyx" for name in WATCHED)
+    for compiled in dict.fromkeys(map(compiled_as, sources)):
+        watched(module_of(compiled))
     from mqcore.net.serving.loop import ServingLoop
     from mqcore.net.transport.tls import TlsMode
     from mqcore.net.transport.tls_context import TlsContext, self_signed

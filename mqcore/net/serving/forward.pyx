@@ -127,7 +127,7 @@ cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
         own.bytes = max(own.bytes - length, 0)
 
 
-cdef void refuse(Connection* c, const Header* header, int32_t code,
+cdef void refuse_forward(Connection* c, const Header* header, int32_t code,
                  const char* remark) noexcept nogil:
     """An answer that is not the coordinator's, where one can be given."""
     cdef Asker asker
@@ -154,7 +154,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
             return HANDLE_CLOSE
         if park == PARK_NOT and header_length <= FORWARD_BYTES_MAX:
             return forward_long(f, c, request)
-        refuse(c, header, RESPONSE_SYSTEM_ERROR,
+        refuse_forward(c, header, RESPONSE_SYSTEM_ERROR,
                "the request's header is too large: more than 393216 bytes")
         return HANDLED
     if too_much_waits(f, c, header, sent) or (park != PARK_NOT and not may_park(f.parking, c, length)):
@@ -167,11 +167,11 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     if park != PARK_NOT:
         parked = park_frame(f.parking, c, request, park)
         if parked == NULL:
-            refuse(c, header, RESPONSE_SYSTEM_BUSY,
+            refuse_forward(c, header, RESPONSE_SYSTEM_BUSY,
                    "[OVERLOAD]too many requests wait for the coordinator, try again later")
             return HANDLED
     head = <ForwardHead*>place
-    fill_head(head, c)
+    fill_forward_head(head, c)
     head.passed = request.passed
     head.urgent = is_urgent(header)
     head.parked = parked.id if parked != NULL else 0
@@ -182,7 +182,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     count_forwarded(f, c, 1, sent)
     if park == PARK_NOT:
         asked_add(&f.asking, c, header)
-    keep(f, c, request)
+    keep_for_later(f, c, request)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
@@ -252,7 +252,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
     cdef int32_t size
     if is_reply(header) and (length - FRAME_HEADER_WORD - header_length > f.identity.body_max
                              or header_length > LONG_HEADER_MAX):
-        refuse(c, header, RESPONSE_MESSAGE_ILLEGAL, <const char*>f.identity.illegal)
+        refuse_forward(c, header, RESPONSE_MESSAGE_ILLEGAL, <const char*>f.identity.illegal)
         return HANDLED
     if own.long_place == 0 and not take_long_place(f, c):
         ring_wait_for_room(&f.requests.ring)      # who has a place goes on, and ends, when it is rung
@@ -269,7 +269,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
         if head == NULL:
             return HANDLE_STALL
-        fill_head(head, c)
+        fill_forward_head(head, c)
         head.passed = request.passed
         head.urgent = is_urgent(header)
         head.body_size = length - FRAME_HEADER_WORD - header_length
@@ -283,12 +283,12 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         count_forwarded(f, c, FORWARD_PART_SHARE, size)
     end_long(f, c)
     asked_add(&f.asking, c, header)
-    keep(f, c, request)
+    keep_for_later(f, c, request)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
 
-cdef void keep(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
+cdef void keep_for_later(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
     """N22. A frame that is in `requests` now."""
     cdef ForwardShare* own = forwarding_of(c)
     cdef int32_t code = request.header.code
@@ -429,7 +429,7 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
         head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
         if head == NULL:
             return False
-        fill_head(head, c)
+        fill_forward_head(head, c)
         head.urgent = True
         if not whole:
             head.body_size = length - FRAME_HEADER_WORD - (load_i32(frame) & FRAME_HEADER_LENGTH_MASK)
@@ -443,7 +443,7 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
     return True
 
 
-cdef void fill_head(ForwardHead* head, const Connection* c) noexcept nogil:
+cdef void fill_forward_head(ForwardHead* head, const Connection* c) noexcept nogil:
     memset(head, 0, sizeof(ForwardHead))
     head.connection = c.id
     memcpy(head.address, c.address, sizeof(c.address))

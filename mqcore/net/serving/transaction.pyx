@@ -119,7 +119,7 @@ cdef const char* check_half(Ends* s, const EndRequest* request, HalfMessage* hal
     return NULL
 
 
-cdef void fill_head(Connection* c, const EndRequest* request, AppendHead* head,
+cdef void fill_end_head(Connection* c, const EndRequest* request, AppendHead* head,
                     const uint8_t* topic, int32_t topic_length, int32_t queue_id) noexcept nogil:
     head.connection = c.id
     head.opaque = request.asker.opaque
@@ -141,7 +141,7 @@ cdef void append_final(Ends* s, Connection* c, const EndRequest* request,
     properties = record_begin(at, &record, from_half.body, from_half.body_length,
                               half.real_topic.value, half.real_topic.value_length)
     memcpy(properties + 2, from_half.properties, from_half.properties_length)
-    fill_head(c, request, head, half.real_topic.value, half.real_topic.value_length,
+    fill_end_head(c, request, head, half.real_topic.value, half.real_topic.value_length,
               half.real_queue_id)
     head.topic_start = <int32_t>(properties - half.real_topic.value_length - at)
     head.bytes_total = record_end(at, properties, from_half.properties_length)
@@ -170,7 +170,7 @@ cdef void append_op(Ends* s, Connection* c, const EndRequest* request, const Hal
     properties = record_begin(at, &record, body, body_length, <const uint8_t*>OP_TOPIC,
                               OP_TOPIC_LENGTH)
     put_literal(properties + 2, OP_PROPERTIES)
-    fill_head(c, request, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
+    fill_end_head(c, request, head, <const uint8_t*>OP_TOPIC, OP_TOPIC_LENGTH, half.record.queue_id)
     head.topic_start = <int32_t>(properties - OP_TOPIC_LENGTH - at)
     head.bytes_total = record_end(at, properties, literal_length(OP_PROPERTIES))
     head.request_flags = REQUEST_ONEWAY | (REQUEST_AFTER_PREVIOUS if after_final else 0)

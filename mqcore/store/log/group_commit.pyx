@@ -67,7 +67,7 @@ cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcep
     return error
 
 
-cdef void answer(GroupCommit* group) noexcept nogil:
+cdef void answer_group(GroupCommit* group) noexcept nogil:
     """Those who wait hear that the disk is late; the rest is answered as it is (G3)."""
     cdef int p, status = PUT_FLUSH_TIMEOUT
     cdef int64_t marked = 0, start
@@ -94,7 +94,7 @@ cdef void group_watch(GroupCommit* group) noexcept nogil:
             wait_ms = load_i64_acquire(&group.deadline_ms) - steady_ms()
             if wait_ms <= 0:
                 if swap_i64(&group.phase, seen, seen - SYNCING + TAKEN):
-                    answer(group)
+                    answer_group(group)
                     store_i64_release(&group.phase, seen - SYNCING + ANSWERED)
                 continue
         bell_wait(group.bell, wait_ms)

@@ -52,7 +52,7 @@ cdef int64_t gate_end(Gate* gate, int p, const Ring* results) noexcept nogil:
             else mark_at(queue, queue.end - 1).results)
 
 
-cdef void answer(Gate* gate, const GateMark* mark, int64_t start, Ring* results,
+cdef void answer_gated(Gate* gate, const GateMark* mark, int64_t start, Ring* results,
                  int32_t status) noexcept nogil:
     if status != PUT_OK:
         gate.missed += results_mark(results, start, mark.results, status, True)
@@ -97,7 +97,7 @@ cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* reques
             out = results.cursors.tail
             taken = requests.cursors.head
             break
-        answer(gate, mark, results.cursors.tail, results, status)
+        answer_gated(gate, mark, results.cursors.tail, results, status)
         ring_publish_to(results, mark.results)
         if ring_release_to(requests, mark.requests):
             producer_wake(gate.shm, producer)
@@ -120,7 +120,7 @@ cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil:
     cdef int64_t start = results.cursors.tail
     while queue.first != queue.end:
         mark = mark_at(queue, queue.first)
-        answer(gate, mark, start, results, verdict(gate, mark, INT64_MAX))
+        answer_gated(gate, mark, start, results, verdict(gate, mark, INT64_MAX))
         start = mark.results
         queue.first += 1
 

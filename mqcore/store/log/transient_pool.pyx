@@ -250,7 +250,7 @@ cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
     return 0
 
 
-cdef int commit(TransientPool* pool) noexcept nogil:
+cdef int commit_pool(TransientPool* pool) noexcept nogil:
     """Write what there is and show it to readers; 0 or errno (K4), EAGAIN: the flush is behind."""
     cdef int64_t store_time_ms = load_i64_acquire(&pool.store_time_ms)
     cdef int64_t target = load_i64_acquire(&pool.written)
@@ -299,7 +299,7 @@ cdef void pool_run(TransientPool* pool) noexcept nogil:
         now_ms = steady_ms()
         pending = load_i64_acquire(&pool.written) - pool.committed
         if is_due(pool, pending, now_ms - last_ms):
-            error = commit(pool)
+            error = commit_pool(pool)
             if error == 0:
                 store_i32_release(&pool.hurry, 0)
                 last_ms = steady_ms()
