@@ -27,7 +27,7 @@ build: $(VENV)/created
 
 # -- ... and what the tests and checks need besides
 tools: $(VENV)/created
-	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/tools $(VENV)/built
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/tools $(VENV)/probes
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %d.%d; mqcore needs 3.11 or newer: make PYTHON=python3.12 ..." % sys.version_info[:2])'
@@ -49,8 +49,13 @@ $(VENV)/tools: $(VENV)/installed
 
 # -- compiles what changed, and what is compiled with it
 $(VENV)/built: $(VENV)/created setup.py $(SOURCES)
-	$(BIN)/python setup.py --quiet build_ext --inplace
+	$(if $(wildcard $(VENV)/probes),MQCORE_PROBES=1) $(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
+
+# -- ... with what only tests use
+$(VENV)/probes: $(VENV)/created setup.py $(SOURCES)
+	MQCORE_PROBES=1 $(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $(VENV)/built $@
 
 run: build
 	$(BIN)/mqcore up -c config/broker.toml

@@ -4,6 +4,7 @@ Builds the Cython core: one extension for each .pyx file below mqcore/.
 MQCORE_DEBUG=1           bounds, invariants and gcc's sanitizers on (`make debug`)
 MQCORE_FUZZ=1            the same by clang, with coverage and tests/fuzz/targets (`make fuzz`)
 MQCORE_THREADS=1         ThreadSanitizer (tests/debug/threads.py)
+MQCORE_PROBES=1          rooms called probes, too, which only tests use; whoever debugs has them
 MQCORE_BUILD_JOBS        how many at a time; the processors at hand
 MQCORE_BUILD_ONLY        dotted names of the only modules to build, `none` for none
 MQCORE_CYTHON_CACHE      a folder of Cython's results, which checkouts may share
@@ -31,6 +32,7 @@ ROOT = Path(__file__).resolve().parent
 FUZZ = bool(os.environ.get("MQCORE_FUZZ"))
 THREADS = bool(os.environ.get("MQCORE_THREADS"))
 DEBUG = FUZZ or bool(os.environ.get("MQCORE_DEBUG"))
+PROBES = DEBUG or THREADS or bool(os.environ.get("MQCORE_PROBES"))
 JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
 CYTHON_DIR = "build/{}cython".format(
     "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
@@ -141,7 +143,8 @@ def packages() -> dict[str, str]:
     found = dict(PACKAGES)
     for init in (ROOT / "mqcore").rglob("__init__.py"):
         folder = init.parent.relative_to(ROOT)
-        found[".".join(folder.parts)] = str(folder)
+        if PROBES or folder.name != "probes":
+            found[".".join(folder.parts)] = str(folder)
     return found
 
 
@@ -263,7 +266,8 @@ def extensions() -> list[Extension]:
         Extension(name, [source], include_dirs=["mqcore/include"],
                   depends=[] if name == SHARED else headers,
                   extra_compile_args=FLAGS, extra_link_args=LINK_FLAGS)
-        for name, source in sources.items() if not only or name in only
+        for name, source in sources.items()
+        if (name in only if only else PROBES or ".probes." not in name)
     ]
 
 
@@ -332,9 +336,7 @@ class Translator:
         from Cython.Build import cythonize
 
         return cythonize(
-            extensions,
-            build_dir=CYTHON_DIR,
-            shared_utility_qualified_name=SHARED,
+            extensions, build_dir=CYTHON_DIR, shared_utility_qualified_name=SHARED,
             nthreads=processes,
             cache=os.environ.get("MQCORE_CYTHON_CACHE") or False,
             emit_linenums=DEBUG,
