@@ -70,13 +70,15 @@ class Honest:
     The client; it works from `__enter__` to `__exit__`.
 
     address: host:port of the broker. reconnects: connections that end are opened again (a broker
-    that is killed and started anew); else an end of one is a failure. connect: makes one.
+    that is killed and started anew); else an end of one is a failure. connect: makes one. rest: so
+    many times as long between two requests, beside what takes long.
     """
 
     def __init__(
         self, address: str, *, topic: str = "honest", reconnects: bool = False, seed: int = 1,
-        connect: Callable[[str], Peer] = Peer,
+        connect: Callable[[str], Peer] = Peer, rest: float = 1.0,
     ) -> None:
+        self._pace_s, self._beat_pace_s = PACE_S * rest, BEAT_PACE_S * rest
         self._address, self._topic, self._reconnects, self._seed = address, topic, reconnects, seed
         self._connect = connect
         self._stop = threading.Event()
@@ -183,7 +185,7 @@ class Honest:
     # -- its three threads ------------------------------------------------------------------------
 
     def _send(self, peer: Peer) -> None:
-        while not self._stop.wait(PACE_S):
+        while not self._stop.wait(self._pace_s):
             self._number += 1
             number, began = self._number, time.monotonic()
             self._began[number] = began
@@ -225,7 +227,7 @@ class Honest:
         lock = msgspec.json.encode({
             "clientId": "honest@client", "consumerGroup": "honest-group",
             "mqSet": [{"brokerName": "any", "queueId": 0, "topic": self._topic}]})
-        while not self._stop.wait(BEAT_PACE_S):
+        while not self._stop.wait(self._beat_pace_s):
             began = time.monotonic()
             for code, body in ((RequestCode.HEART_BEAT, heartbeat),
                                (RequestCode.LOCK_BATCH_MQ, lock)):

@@ -23,7 +23,9 @@ from tests.support.mqcore_process import mqcore_up
 
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 SEED = int(os.environ.get("MQCORE_ATTACK_SEED", str(random.SystemRandom().randrange(1 << 32))))
-ROUND_S = 0.8 if SOAK_S == 0 else 5.0
+ROUND_S = 0.4 if SOAK_S == 0 else 5.0
+CALM_SENDS = 100 if SOAK_S == 0 else 200
+REST = 2.0 if SOAK_S == 0 else 1.0                         # of the honest client
 WAYS = (True,) if SOAK_S == 0 else (True, False)           # idle
 TIMES = 3.0                     # how much longer than in peace the honest may wait (p99)
 FLOOR_MS = 100.0 if SOAK_S < 600 else 0.0       # a short run says little about the machine
@@ -53,14 +55,14 @@ def test_all_attacks_one_after_another_lose_nothing_and_delay_nobody(tmp_path: P
     dice, peace, war = random.Random(SEED), Span(), Span()
     spans: dict[tuple[str, bool], Span] = defaultdict(Span)
     efforts: dict[tuple[str, bool], Effort] = defaultdict(Effort)
-    with mqcore_up(tmp_path, LIMITS) as broker, Honest(broker.broker_addr) as honest:
+    with mqcore_up(tmp_path, LIMITS) as broker, Honest(broker.broker_addr, rest=REST) as honest:
         watch = Watch(broker)
         end = time.monotonic() + SOAK_S
         while not spans or time.monotonic() < end:
             order = [(name, idle) for name in names() for idle in WAYS]
             dice.shuffle(order)
             for name, idle in order:
-                calm = honest.measure(200)
+                calm = honest.measure(CALM_SENDS)
                 with honest.span() as attacked:
                     effort = attack(name, broker.broker_addr, broker.namesrv_addr, ROUND_S,
                                     dice.randrange(1 << 32), idle=idle)

@@ -56,7 +56,7 @@ def test_a_table_larger_than_a_frame_costs_an_honest_group_neither_its_offset_no
     tmp_path: Path
 ) -> None:
     with mqcore_up(tmp_path) as broker:
-        with Honest(broker.broker_addr) as honest:
+        with Honest(broker.broker_addr, rest=4.0) as honest:
             calm = honest.measure()
             assert commit(broker.broker_addr, "honest-group", "honest", OFFSET)[0] == 0
             with honest.span() as attacked:

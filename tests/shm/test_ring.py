@@ -233,7 +233,7 @@ def kill_after(pid, condition):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("capacity", "count"), [
-    (1 << 16, 5_000_000), (1 << 20, 200_000), (512, 300_000)])
+    (1 << 16, 2_000_000), (1 << 20, 100_000), (512, 100_000)])
 def test_millions_of_records_cross_between_two_processes_whole_and_in_order(capacity, count):
     memory = memory_for(capacity)
     seed = random.randrange(1 << 40)

@@ -132,14 +132,30 @@ class Sweep:
 
 
 def concerns(mode: str, call: Call) -> bool:
-    """A pool takes its time, and differs from the other modes only in what it does to the log."""
-    return mode != "transient-pool" or call.path.startswith("commitlog")
+    """
+    Modes differ only in what they do to the log, and to its checksums: async mode has all other
+    files. A pool, which takes its time, leaves the checksums to async mode as well.
+    """
+    return mode == "async" or call.path.startswith("commitlog") or (
+        mode == "sync" and call.path.startswith("checksums"))
+
+
+def can_meet(call: Call, fault: str) -> bool:
+    """
+    Short and torn are writes of some bytes. No signal interrupts what changes folders; what frees
+    room, or reads, meets no full disk.
+    """
+    if fault in ("short", "torn"):
+        return call.name == "write" and call.size > 1
+    if fault == "EINTR":
+        return call.name not in ("mkdir", "rmdir", "rename", "unlink")
+    return fault != "ENOSPC" or call.name not in ("read", "rmdir", "unlink")
 
 
 def chosen(mode: str, calls: list[Call], choice: str, fault: str) -> list[int]:
     """Numbers of the calls that are to fail in turn."""
-    fitting = [number for number, call in enumerate(calls) if concerns(mode, call)
-               if fault not in ("short", "torn") or (call.name == "write" and call.size > 1)]
+    fitting = [number for number, call in enumerate(calls)
+               if concerns(mode, call) and can_meet(call, fault)]
     if choice == "all":
         return fitting
     seed, _, count = choice.partition(":")

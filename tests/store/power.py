@@ -8,6 +8,8 @@ from pathlib import Path
 
 SECTOR = 512
 Event = tuple[str, str, int, bytes | int]
+# the parts of a write that got through
+Survive = Callable[[bytes], Iterator[tuple[int, bytes]]]
 
 
 @dataclass
@@ -69,10 +71,8 @@ class Disk:
             for other in self.files.values():
                 other.empty_cache()
 
-    def image(
-        self, root: Path, target: Path, survive: Callable[[bytes], Iterator[tuple[int, bytes]]],
-    ) -> None:
-        """Write the files below `target`; survive: the parts of a write that got through."""
+    def image(self, root: Path, target: Path, survive: Survive) -> None:
+        """Write the files below `target`."""
         for path, file in self.files.items():
             content = bytearray(file.durable)
             file.grow(content)
@@ -123,6 +123,26 @@ class Sectors:
                 yield start, part
 
 
-def survivors(dice: random.Random) -> Callable[[bytes], Iterator[tuple[int, bytes]]]:
-    """One of the ways in which writes survive, by the dice."""
-    return dice.choice((everything, nothing, Prefix(dice), Sectors(dice), Sectors(dice)))
+def ways(dice: random.Random) -> dict[str, Survive]:
+    """The ways in which writes survive, each with its dice."""
+    return {"everything": everything, "nothing": nothing, "prefix": Prefix(dice),
+            "sectors": Sectors(dice)}
+
+
+def moments(
+    events: list[Event], root: Path, dice: random.Random, count: int,
+) -> list[tuple[int, Survive]]:
+    """
+    When the power is cut, as indices of the event before it, and how writes survive; in order. Each
+    kind of event on each kind of file meets each way at least once, the others are the dice's,
+    until they are `count`.
+    """
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for number, (kind, path, _, _) in enumerate(events):
+        kinds.setdefault((kind, Path(path).relative_to(root).parts[0]), []).append(number)
+    found = [(dice.choice(numbers), survive)
+             for numbers in kinds.values() for survive in ways(dice).values()]
+    assert len(found) <= count, f"{len(found)} images show each kind once"
+    while len(found) < count:
+        found.append((dice.randrange(len(events)), dice.choice(list(ways(dice).values()))))
+    return sorted(found, key=lambda moment: moment[0])

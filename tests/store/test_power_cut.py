@@ -1,9 +1,11 @@
 """
-Power cuts: every write, sync and truncate of a run is recorded; from each moment crash images are
+Power cuts: every write, sync and truncate of a run is recorded; crash images of its moments are
 built and recovered. What was acknowledged in sync mode is there, whatever the disk did with the
 rest.
 
-MQCORE_TEST_IMAGES sets how many images (3,000 in CI, 2,000 elsewhere), MQCORE_TEST_SEED the dice.
+The images of one recording have each kind of event on each kind of file as the last one, with each
+way in which writes survive; the other moments are the dice's. MQCORE_TEST_IMAGES sets how many
+images of each recording, MQCORE_TEST_SEED the dice.
 """
 from __future__ import annotations
 
@@ -19,15 +21,16 @@ import pytest
 from mqcore.store.log.append_loop import sync_bytes_max
 from mqcore.store.probes import io_recorder
 from tests.store.harness import Run, log_records, read_entries
-from tests.store.power import Disk, Event, survivors
+from tests.store.power import Disk, Event, moments
 from tests.support.memory_folder import memory_folder
 
-IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "3000" if os.environ.get("CI") else "2000"))
+IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "150"))
+RECORDINGS = 4                      # in sync mode
 SEED = int(os.environ.get("MQCORE_TEST_SEED", "0")) or time.time_ns() % 1_000_000
 SEGMENT, FILE_ENTRIES = 16384, 40
 ROUNDS = 40                         # fewer than 16 segments, which may wait for a flush
 TURN_MS = 1000
-DISPATCHED_OF = 10                  # one image in so many is dispatched and read as consumers do
+DISPATCHED_OF = 5                   # one image in so many is dispatched and read as consumers do
 
 
 @pytest.fixture
@@ -111,38 +114,36 @@ def check_queues(run: Run, end: int) -> None:
 
 
 def images_of(events: list[Event], rounds: list[tuple[int, list[tuple[int, bytes]]]], memory: Path,
-              root: Path, dice: random.Random, count: int, *, promised: bool,
+              root: Path, dice: random.Random, *, promised: bool,
               synced: bool | None = None) -> None:
     """
-    Build and check `count` images spread over all moments. promised: what the rounds acknowledged
-    has to be there; synced: whether recovery is told that all was synced, else as promised.
+    Build and check IMAGES images. promised: what the rounds acknowledged has to be there; synced:
+    whether recovery is told that all was synced, else as promised.
     """
-    per_event = count / len(events)
-    disk, due, made = Disk(), 0.0, 0
+    disk, done = Disk(), 0
     target = memory / "image"
-    for number, event in enumerate(events):
-        disk.apply(event)
-        due += per_event
-        acknowledged = {position: body for boundary, taken in rounds if boundary <= number + 1
+    for made, (number, survive) in enumerate(moments(events, root, dice, IMAGES), 1):
+        for event in events[done:number + 1]:
+            disk.apply(event)
+        done = number + 1
+        acknowledged = {position: body for boundary, taken in rounds if boundary <= done
                         for position, body in taken} if promised else {}
-        while made < due:
-            made += 1
-            shutil.rmtree(target, ignore_errors=True)
-            (target / "commitlog").mkdir(parents=True)
-            disk.image(root, target, survivors(dice))
-            check_image(target, acknowledged, dispatch=made % DISPATCHED_OF == 0,
-                        synced=promised if synced is None else synced)
+        shutil.rmtree(target, ignore_errors=True)
+        (target / "commitlog").mkdir(parents=True)
+        disk.image(root, target, survive)
+        check_image(target, acknowledged, dispatch=made % DISPATCHED_OF == 0,
+                    synced=promised if synced is None else synced)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_sync_mode_loses_nothing_acknowledged_in_a_power_cut(memory: Path) -> None:
-    print(f"seed {SEED}, {IMAGES} images")
+    print(f"seed {SEED}, {RECORDINGS} times {IMAGES} images")
     dice = random.Random(SEED)
-    for part in range(4):
+    for part in range(RECORDINGS):
         root = memory / f"run-{part}"
         events, rounds = record_run(root, "sync", dice)
-        images_of(events, rounds, memory, root, dice, IMAGES // 5, promised=True)
+        images_of(events, rounds, memory, root, dice, promised=True)
         shutil.rmtree(root)
 
 
@@ -150,8 +151,8 @@ def test_sync_mode_loses_nothing_acknowledged_in_a_power_cut(memory: Path) -> No
 @pytest.mark.timeout(600)
 def test_async_mode_comes_back_to_a_whole_log_after_a_power_cut(memory: Path) -> None:
     """Unflushed records may be lost; the start is never refused, and what is served is whole."""
-    print(f"seed {SEED}, {IMAGES // 5} images")
+    print(f"seed {SEED}, {IMAGES} images")
     dice = random.Random(SEED)
     root = memory / "run"
     events, rounds = record_run(root, "async", dice)
-    images_of(events, rounds, memory, root, dice, IMAGES // 5, promised=False)
+    images_of(events, rounds, memory, root, dice, promised=False)

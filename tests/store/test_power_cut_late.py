@@ -82,11 +82,11 @@ def record_lives(root: Path, mode: str, dice: random.Random) -> tuple[list[Event
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["async", "transient-pool"])
 def test_a_power_cut_costs_only_what_was_not_flushed(mode: str, memory: Path) -> None:
-    print(f"MQCORE_TEST_SEED={SEED}, {IMAGES // 5} images")
+    print(f"MQCORE_TEST_SEED={SEED}, {IMAGES} images")
     dice = random.Random(SEED)
     root = memory / "run"
     events, rounds = record_lives(root, mode, dice)
-    images_of(events, rounds, memory, root, dice, IMAGES // 5, promised=True, synced=False)
+    images_of(events, rounds, memory, root, dice, promised=True, synced=False)
     shutil.rmtree(root)
 
 

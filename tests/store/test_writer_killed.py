@@ -13,7 +13,7 @@ from mqcore.layout import PUT_OK, PUT_WRITER_RESTARTED
 from mqcore.participants import WRITER
 from tests.store.harness import Run
 
-LIVES = 100
+LIVES = 40
 IN_FLIGHT_MAX = 200
 DEADLINE_S = 60.0
 

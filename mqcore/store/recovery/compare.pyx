@@ -3,7 +3,6 @@ Compares the consume queues with what the last run left, or with the log (queues
 rules): which queues are missing, behind, begin too late, or hold entries that are not the log's.
 """
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -23,6 +22,7 @@ from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_fil
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_next_use, log_segment
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
+from mqcore.store.recovery.queues import side_by_side
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
@@ -128,12 +128,9 @@ cdef class QueueComparison(QueueCutting):
         self.look_at_all(ends, False, True)
 
     def look_at_all(self, ends: QueueEnds, bint by_folders, bint doubts) -> None:
-        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once,
-            for done in [readers.submit(self.look_at_part, first,       # best for neighbours
-                                        ends.unchanged_ns or TIMES_UNKNOWN, ends.in_place,
-                                        by_folders, doubts)
-                         for first in range(READERS)]:
-                done.result()
+        side_by_side(self.look_at_part, [          # best for neighbours
+            (first, ends.unchanged_ns or TIMES_UNKNOWN, ends.in_place, by_folders, doubts)
+            for first in range(min(READERS, self.shm.head.queue_count))])
 
     def look_at_part(self, int32_t first, int64_t unchanged_ns, bint in_place, bint by_folders,
                      bint doubts) -> None:

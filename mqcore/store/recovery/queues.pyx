@@ -1,5 +1,6 @@
 """Loads, checks and cuts the consume queues at a start (queues.pxd has its rules)."""
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,7 +41,22 @@ cdef extern from "<fcntl.h>" nogil:
 
 cdef enum:
     READERS = 16                      # threads that wait for the disk
+    FEW_PARTS = 8                     # for which threads cost more than they save
     TAG_LOWEST = -2147483648          # what lies below is an ext address
+
+
+def side_by_side(work: Callable[..., None], parts: list[tuple]) -> None:
+    """
+    `work` for each part's arguments, in threads of their own: a cold disk answers many at once. A
+    few are done one after the other.
+    """
+    if len(parts) <= FEW_PARTS:
+        for part in parts:
+            work(*part)
+        return
+    with ThreadPoolExecutor(len(parts)) as readers:
+        for done in [readers.submit(work, *part) for part in parts]:
+            done.result()
 
 
 cdef class QueueRecovery:
@@ -115,10 +131,8 @@ cdef class QueueRecovery:
         cdef int32_t number
         self.limit = self.log_end = limit
         numbers = self.on_disk()
-        with ThreadPoolExecutor(READERS) as readers:       # a cold disk answers many at once
-            for done in [readers.submit(self.load_queues, numbers[at::READERS])
-                         for at in range(READERS)]:
-                done.result()
+        side_by_side(self.load_queues, [(numbers[at::READERS],)
+                                        for at in range(min(READERS, len(numbers)))])
         for number in range(self.shm.head.queue_count):
             furthest = max(furthest, self.found[number].last_end)
         return furthest

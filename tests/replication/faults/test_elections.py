@@ -70,8 +70,7 @@ class Elected:
             assert asyncio.get_running_loop().time() < deadline, "nobody leads"
             await asyncio.sleep(0.05)
 
-    async def fault(self) -> None:
-        way = self.dice.choice(WAYS)
+    async def fault(self, way: str) -> None:
         broker = await self.some_leader()
         if self.dice.random() < 0.3:
             broker = self.dice.choice(self.set.all)
@@ -153,9 +152,10 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
         load.read_from(set_.follows, FOLLOWER)
 
         async def faults() -> None:
-            while torment.goes_on:
-                await load.acknowledged(torment.dice.randrange(1, 100))
-                await elected.fault()
+            order = torment.dice.sample(WAYS, len(WAYS))
+            while order or torment.goes_on:
+                await load.acknowledged(torment.dice.randrange(1, 40))
+                await elected.fault(order.pop() if order else torment.dice.choice(WAYS))
 
         try:
             await load.acknowledged(1)

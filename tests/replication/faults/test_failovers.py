@@ -18,7 +18,7 @@ from tests.replication.faults.traffic import Traffic, traffic
 WAYS = ("killed", "supervisor killed", "killed with what no slave has", "both up")
 ROUNDS_MIN = len(WAYS) + 1
 LINK_PAUSE_S = 0.05
-ACKS_BETWEEN_MAX = 600
+ACKS_BETWEEN_MAX = 200
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from tests.support.waiting import wait_until_async
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 FAULTS_MIN = 2_000
-PLAN = {"links": 1_700, "processes": 250, "failovers": 60, "elections": 80}
+PLAN = {"links": 1_700, "processes": 250, "failovers": 60, "elections": 60}
 PLAN_OF_ROOT = {"hosts": 12, "disk": 4, "partitions": 6}
 PROGRESS_MAX = 20                     # acknowledgements that are waited for between faults
 EARLY = 0.1                           # of a link's faults: they do not wait until it is up

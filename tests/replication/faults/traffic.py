@@ -30,7 +30,7 @@ from tests.wire_live.peer import Peer, pull_fields, send_fields
 TOPIC = "BenchmarkTest"               # every broker has it
 QUEUES = 4
 IN_FLIGHT_MAX = 48
-BURST = 6                             # attempts that are sent together
+BURST = 2                             # attempts that are sent together: faults meet few as well
 PAUSE_S = 0.02                        # between two bursts of a sender
 AGAIN = 0.3                           # of messages whose answer leaves it open
 SILENCE_S = 3.0                       # then the connection is given up
