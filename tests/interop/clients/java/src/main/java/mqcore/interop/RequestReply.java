@@ -91,7 +91,7 @@ final class RequestReply {
                 replied.countDown();
             }
         } catch (Exception error) {
-            error.printStackTrace();
+            error.printStackTrace(Desk.out());
             return ConsumeConcurrentlyStatus.RECONSUME_LATER;
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
