@@ -22,10 +22,11 @@ MODULES = ["mqcore.net.serving._native", "mqcore.replication.master"]
 #    include the same headers in another order
 OTHERS = ["mqcore.net.transport._native", "mqcore.store.log.producer"]
 TRANSLATE = """
-import multiprocessing, runpy, sys
+import gc, multiprocessing, runpy, sys
 import setuptools
 setuptools.setup = lambda **_: None
 build = runpy.run_path("setup.py")
+gc.set_threshold(build["YOUNG_OBJECTS_MAX"])
 folder, read, translated, *modules = sys.argv[1:]
 build["Translator"].__init__.__globals__["CYTHON_DIR"] = folder
 extensions = [one for one in build["extensions"]() if one.name in modules]

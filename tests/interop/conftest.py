@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.interop.desk import Desk
 from tests.interop.mqadmin_world import mqadmin_world
 from tests.interop.runner import Programs
 from tests.interop.worlds import members_of, short_cluster, start_members
@@ -81,17 +83,26 @@ def name_server(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def session_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """The JVM of the Java program's commands."""
+    with closing(Desk(tmp_path_factory.mktemp("desk"))) as desk:
+        yield desk
+
+
+@pytest.fixture(scope="session")
+def session_programs(
+    tmp_path_factory: pytest.TempPathFactory, desk: Desk,
+) -> Iterator[Programs]:
     """Programs of fixtures that live as long as the session."""
-    programs = Programs(tmp_path_factory.mktemp("programs"))
+    programs = Programs(tmp_path_factory.mktemp("programs"), desk)
     yield programs
     programs.stop()
 
 
 @pytest.fixture
-def programs(tmp_path: Path) -> Iterator[Programs]:
+def programs(tmp_path: Path, desk: Desk) -> Iterator[Programs]:
     """Programs of one test: what still runs at its end is killed."""
-    started = Programs(tmp_path)
+    started = Programs(tmp_path, desk)
     yield started
     started.stop()
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.ask import ask
-from tests.interop.runner import die_with_parent
 from tests.interop.toolchain import require_client
+from tests.support.stock import die_with_parent
 from tests.support.waiting import wait_until
 
 ANSWER_TIMEOUT_S = 60

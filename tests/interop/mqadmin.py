@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.interop.runner import die_with_parent
 from tests.interop.toolchain import require_client
+from tests.support.stock import die_with_parent
 
 COMMAND_LIMIT_MS = 15_000
 ANSWER_TIMEOUT_S = 40

@@ -13,26 +13,29 @@ were accepted, with 3 when fewer came in S seconds; it then shuts its client dow
 the offsets. The Java consumer changes its subscription to `--then-sql TEXT` after `--then-at N`
 messages and prints `changed`. The Java program has more: --reject-always; create-topic, query,
 request, read-store, pull-queue.
+
+Commands of the Java program run in the JVM of a desk (tests/interop/desk.py), except for consumers
+of a broadcasting group, whose client ids and offset files are those of a process, and for what is
+to be killed, which is started with `apart`.
 """
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
-import signal
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.interop.desk import Desk, Task
 from tests.interop.toolchain import require_client
+from tests.support.stock import die_with_parent
 
 CONSUME_TIMEOUT_S = 60
 EXIT_TOO_FEW = 3
 END_GRACE_S = 30            # beyond a consumer's own timeout: start-up and shutdown
 PRODUCE_TIMEOUT_S = 90
-PR_SET_PDEATHSIG = 1
 
 Line = dict[str, Any]
 
@@ -42,7 +45,7 @@ class Run:
     """One started program."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Task
     out: Path
     log: Path
     limit_s: float
@@ -85,19 +88,23 @@ class Run:
 class Programs:
     """Starts programs below one folder and ends what is left of them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, desk: Desk) -> None:
         self._folder = folder
+        self._desk = desk
         self._numbers = itertools.count(1)
         self._runs: list[Run] = []
 
     def produce(self, client: str, namesrv: str, topic: str, messages: list[Line],
-                **options: object) -> Run:
-        """Start sending `messages` (tests/interop/messages.py) to `topic`."""
+                apart: bool = False, **options: object) -> Run:
+        """
+        Start sending `messages` (tests/interop/messages.py) to `topic`. apart: in a process that
+        may be killed.
+        """
         folder = self._new_folder(f"{client}-produce")
         file = folder / "messages.json"
         file.write_text(json.dumps(messages), encoding="utf-8")
         given = {"namesrv": namesrv, "topic": topic, "file": file, **options}
-        return self._start(client, "produce", folder, given, PRODUCE_TIMEOUT_S)
+        return self._start(client, "produce", folder, given, PRODUCE_TIMEOUT_S, apart)
 
     def consume(self, client: str, namesrv: str, topic: str, group: str, count: int,
                 timeout_s: int = CONSUME_TIMEOUT_S, **options: object) -> Run:
@@ -134,28 +141,31 @@ class Programs:
         return folder
 
     def _start(self, client: str, command: str, folder: Path, options: dict[str, Any],
-               limit_s: float) -> Run:
+               limit_s: float, apart: bool = False) -> Run:
         prefix = list(require_client(client))
         if client == "java":
             prefix.insert(1, f"-Duser.home={folder}")      # its log files
         out = folder / "out.jsonl"
         arguments = [command, *_arguments({**options, "out": out})]
         log = folder / "output.txt"
-        environment = {**os.environ, "HOME": str(folder), "ROCKETMQ_GO_LOG_LEVEL": "error"}
-        with log.open("wb") as sink:
-            process = subprocess.Popen(
-                [*prefix, *arguments], stdin=subprocess.DEVNULL, stdout=sink,
-                stderr=subprocess.STDOUT, cwd=folder, env=environment,
-                preexec_fn=die_with_parent,
-            )
+        process: subprocess.Popen[bytes] | Task
+        if client == "java" and not apart and not options.get("broadcast"):
+            process = self._desk.start(arguments, log)
+        else:
+            process = self._process([*prefix, *arguments], folder, log)
         run = Run(f"{client} {command}", process, out, log, limit_s)
         self._runs.append(run)
         return run
 
-
-def die_with_parent() -> None:
-    """For preexec_fn: a test run that is killed leaves no program behind."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    @staticmethod
+    def _process(command: list[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "HOME": str(folder), "ROCKETMQ_GO_LOG_LEVEL": "error"}
+        with log.open("wb") as sink:
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=sink,
+                stderr=subprocess.STDOUT, cwd=folder, env=environment,
+                preexec_fn=die_with_parent,
+            )
 
 
 def _arguments(options: dict[str, Any]) -> list[str]:

@@ -32,13 +32,6 @@ def _java() -> None:
         unavailable("needs java, and mvn or an earlier download of the stock broker")
 
 
-@pytest.fixture
-def stock_namesrv(tmp_path: Path) -> Iterator[str]:
-    started = stock.start_namesrv(tmp_path / "stock-namesrv")
-    yield started.addr
-    started.stop()
-
-
 def _stock_broker(
     folder: Path, namesrv_addr: str, **properties: object,
 ) -> stock.StockProcess:
@@ -76,12 +69,12 @@ def test_the_stock_store_classes_read_every_message_of_a_store_that_we_closed(
 
 @pytest.mark.slow
 def test_the_store_reader_reads_a_stock_store_in_the_same_way(
-    tmp_path: Path, programs: Programs, stock_namesrv: str,
+    tmp_path: Path, programs: Programs, name_server: str,
 ) -> None:
     sent = assorted("java", "stored")
-    broker = _stock_broker(tmp_path / "stock", stock_namesrv)
+    broker = _stock_broker(tmp_path / "stock", name_server)
     try:
-        programs.produce("java", stock_namesrv, "stored", sent).finish()
+        programs.produce("java", name_server, "stored", sent).finish()
     finally:
         broker.stop()
 
@@ -102,16 +95,16 @@ def _read_store(programs: Programs, store: Path, find: str) -> list[Message]:
 
 @pytest.mark.slow
 def test_a_stock_broker_carries_on_with_our_store(
-    tmp_path: Path, programs: Programs, stock_namesrv: str,
+    tmp_path: Path, programs: Programs, name_server: str,
 ) -> None:
     before, after = assorted("java", "before"), plain(f"after-{index}" for index in range(8))
     store = _mqcore_store(tmp_path / "mqcore", programs, before, "moved")
-    broker = _stock_broker(tmp_path / "stock", stock_namesrv, storePathRootDir=store,
+    broker = _stock_broker(tmp_path / "stock", name_server, storePathRootDir=store,
                            brokerName="mqcore-a")
     try:
-        late = programs.consume("java", stock_namesrv, "moved", "late", len(before)).finish()
-        programs.produce("java", stock_namesrv, "moved", after).finish()
-        early = programs.consume("java", stock_namesrv, "moved", "early", len(after)).finish()
+        late = programs.consume("java", name_server, "moved", "late", len(before)).finish()
+        programs.produce("java", name_server, "moved", after).finish()
+        early = programs.consume("java", name_server, "moved", "early", len(after)).finish()
     finally:
         broker.stop()
 
@@ -121,14 +114,14 @@ def test_a_stock_broker_carries_on_with_our_store(
 
 @pytest.mark.slow
 def test_we_carry_on_with_the_store_of_a_stock_broker(
-    tmp_path: Path, programs: Programs, stock_namesrv: str,
+    tmp_path: Path, programs: Programs, name_server: str,
 ) -> None:
     before, after = assorted("java", "before"), plain(f"after-{index}" for index in range(8))
     store = tmp_path / "stock" / "store"
-    broker = _stock_broker(tmp_path / "stock", stock_namesrv, brokerName="mqcore-a")
+    broker = _stock_broker(tmp_path / "stock", name_server, brokerName="mqcore-a")
     try:
-        programs.produce("java", stock_namesrv, "moved", before).finish()
-        first = programs.consume("java", stock_namesrv, "moved", "early", len(before)).finish()
+        programs.produce("java", name_server, "moved", before).finish()
+        first = programs.consume("java", name_server, "moved", "early", len(before)).finish()
         committed = settled_offsets(broker.addr, "early", "moved", range(QUEUES), ends_of(first))
     finally:
         broker.stop()
@@ -147,6 +140,13 @@ def test_we_carry_on_with_the_store_of_a_stock_broker(
 
 
 # -- name servers and clusters ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def stock_namesrv(tmp_path: Path) -> Iterator[str]:
+    started = stock.start_namesrv(tmp_path / "stock-namesrv")
+    yield started.addr
+    started.stop()
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def test_acknowledged_messages_survive_a_kill_of_all_processes(
                 "processes.shared_memory": "named"}
     sent = [*assorted("java", "kept"), *plain(f"more-{index}" for index in range(MANY))]
     with mqcore_up(tmp_path / "mqcore", settings, namesrv_addr=namesrv.namesrv_addr) as broker:
-        producer = programs.produce("java", namesrv.namesrv_addr, "killed", sent)
+        producer = programs.produce("java", namesrv.namesrv_addr, "killed", sent, apart=True)
         wait_until(lambda: _lines(producer.out) > MANY // 10, "a tenth acknowledged")
         shared = broker.shared_memory()
         assert len(shared) == 1

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from mqcore.wire.codes import RequestCode as Code
-from tests.interop.runner import die_with_parent
 from tests.interop.toolchain import JVM_OPTIONS, SOURCES
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
-from tests.support.stock import StockError, require_stock, stock_classpath
+from tests.support.stock import StockError, die_with_parent, require_stock, stock_classpath
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import pull_fields
 from tests.wire_live.state import State

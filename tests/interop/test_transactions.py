@@ -119,7 +119,7 @@ def test_a_second_instance_answers_for_a_producer_that_was_killed(
                               wait_checks_ms=2 * WAIT_CHECKS_MS)
     wait_until(lambda: any("id" in line for line in second.read_lines()), "the second instance")
     first = programs.produce(client, cluster.namesrv_addr, topic,
-                             [*orphans, message("hang", "", "hang")], group=group)
+                             [*orphans, message("hang", "", "hang")], apart=True, group=group)
     wait_until(lambda: sum("id" in line for line in first.read_lines()) == len(orphans),
                "three half messages")
     first.stop()                                                    # kill -9
@@ -136,7 +136,8 @@ def test_a_transaction_that_nobody_decides_is_asked_about_so_often_and_no_more(
     topic = topic_of(programs, cluster, "undecided")
     orphan = message("orphan", "nobody knows", "orphan")
     asking = programs.produce("java", cluster.namesrv_addr, topic,
-                              [orphan, message("hang", "", "hang")], group=f"PG-{topic}")
+                              [orphan, message("hang", "", "hang")], apart=True,
+                              group=f"PG-{topic}")
     wait_until(lambda: len(checks(asking.read_lines()).get("orphan", [])) == CHECK_MAX,
                f"{CHECK_MAX} checks", timeout_s=60)
     reading = reader(programs, cluster, topic, 1)

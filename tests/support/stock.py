@@ -401,7 +401,7 @@ def _start(
     with output.open("wb") as sink:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=home,
-            env={**os.environ, "ROCKETMQ_HOME": str(home)}, preexec_fn=_die_with_parent,
+            env={**os.environ, "ROCKETMQ_HOME": str(home)}, preexec_fn=die_with_parent,
         )
     return StockProcess(name, addr, home, process, output)
 
@@ -410,8 +410,8 @@ def _property(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _die_with_parent() -> None:
-    """A test run that is killed must not leave a JVM behind."""
+def die_with_parent() -> None:
+    """For preexec_fn: a test run that is killed leaves no program behind."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -60,19 +60,22 @@ final class Consume {
             Consume consume = new Consume(lines, options.number("count", 1),
                 options.number("then-at", 0), options.flag("reject-once"), options.flag("reject-always"));
             consume.listen(consumer, options.flag("orderly"));
-            consumer.start();
-            System.out.println("ready");
-            if (options.flag("then-sql")) {
-                consume.first.await();
-                for (String topic : options.text("topic").split(",")) {
-                    consumer.subscribe(topic, MessageSelector.bySql(options.text("then-sql")));
+            try {
+                consumer.start();
+                Desk.out().println("ready");
+                if (options.flag("then-sql")) {
+                    consume.first.await();
+                    for (String topic : options.text("topic").split(",")) {
+                        consumer.subscribe(topic, MessageSelector.bySql(options.text("then-sql")));
+                    }
+                    Desk.out().println("changed");  // the brokers know it: subscribe tells them
                 }
-                System.out.println("changed");      // the brokers know it: subscribe tells them
+                boolean all = consume.missing.await(options.number("timeout", 60), TimeUnit.SECONDS);
+                Thread.sleep(options.number("linger-ms", 1000));    // room for what must not come
+                return all ? 0 : 3;
+            } finally {
+                consumer.shutdown();
             }
-            boolean all = consume.missing.await(options.number("timeout", 60), TimeUnit.SECONDS);
-            Thread.sleep(options.number("linger-ms", 1000));        // room for what must not come
-            consumer.shutdown();
-            return all ? 0 : 3;
         }
     }
 

@@ -13,12 +13,15 @@ public final class Main {
         if (args.length == 0) {
             throw new IllegalArgumentException("expected a command");
         }
-        Options options = new Options(args, 1);
-        System.exit(run(args[0], options));     // client threads may linger: end them
+        System.exit(run(args));                 // client threads may linger: end them
     }
 
-    private static int run(String command, Options options) throws Exception {
+    static int run(String[] args) throws Exception {
+        String command = args[0];
+        Options options = new Options(args, 1);
         switch (command) {
+            case "desk":
+                return Desk.run();
             case "produce":
                 Produce.run(options);
                 return 0;

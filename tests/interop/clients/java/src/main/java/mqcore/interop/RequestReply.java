@@ -25,6 +25,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 final class RequestReply {
     private static final long REPLIES_TIMEOUT_S = 60;
     private static final long CONSUMED_MS = 200;
+    private static final int SEND_TIMEOUT_MS = 10_000;      // of megabytes, on a machine that does much else
 
     private RequestReply() {
     }
@@ -39,6 +40,7 @@ final class RequestReply {
         DefaultMQProducer replier = new DefaultMQProducer("PG-java-replier");
         replier.setNamesrvAddr(namesrv);
         replier.setInstanceName("replier");
+        replier.setSendMsgTimeout(SEND_TIMEOUT_MS);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName("replier");
@@ -91,7 +93,7 @@ final class RequestReply {
                 replied.countDown();
             }
         } catch (Exception error) {
-            error.printStackTrace();
+            error.printStackTrace(Desk.out());
             return ConsumeConcurrentlyStatus.RECONSUME_LATER;
         }
         return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
