@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
         The bytes that it holds: of an unfinished request, or of those that it left behind, and of
         answers that are not read.
         """
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None:
             return len(self._input)
         return sys.getsizeof(self._input) + self._transport.get_write_buffer_size()
 
