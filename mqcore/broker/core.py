@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from mqcore.acl.kept import KeptFiles
@@ -128,10 +129,20 @@ class Core:
         if frame is not None:
             self.ports.connections.send(request.connection, frame)
 
+    def answer_saved(self, request: Request, topic: str, answer: Answer) -> None:
+        """
+        `answer` to who had something stored for a topic, when that one is in its file: a kill
+        before would lose the way to it.
+        """
+        if self.topics.is_unsaved(topic):
+            self.topics.hold(topic, answer).then = partial(self.answer, request)
+        else:
+            self.answer(request, answer)
+
     def save(self, table: ConfigTable[Any], done: Done) -> None:
         """Write a table; what waits for its file goes on before `done` is called."""
         def ended(error: OSError | None) -> None:
-            table.saved()
+            table.saved(error)
             done(error)
 
         self.saving.save(table.member, table.begin, ended)

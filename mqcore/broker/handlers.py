@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
@@ -52,7 +52,7 @@ from mqcore.broker.requests.send_rules import handle_send
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.live import live_part
 from mqcore.broker.settings.model import Settings
-from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.broker.tables.shares import PULLS
 from mqcore.turns import Job, finished
 from mqcore.wire import fastjson
@@ -64,7 +64,10 @@ EXPIRY_INTERVAL_MS = 10_000
 FILTERS_PERSIST_MS = 10_000           # also how often old ones are looked for
 CHANGE_GAP_MS = 10                    # bursts of new topics are written and registered together
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
-TOPICS_PER_GAP_MS = 8                 # a large table is written less often: its text takes time
+TOPICS_PER_GAP_MS = 8                 # a large table is told less often: its text takes time ...
+ENTRIES_PER_GAP_MS = 8                # ... and written less often,
+AWAITED_PER_GAP_MS = 100              # unless messages wait for it: half of the time, or less
+AWAITED_GAP_MS_MAX = 500
 PERSIST_RETRY_MS = 5_000              # after the disk refused a file
 TIMER_MS_MAX = 600_000
 PULL_CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
@@ -171,7 +174,9 @@ class Broker:
         else:
             started, settings = settings, live_part(settings, changes.load())
         self.core = Core.make(settings, changes, ports, started)
-        self._next_change_ms = 0           # when new topics may be written and registered again
+        self._next_told_ms = 0             # when new topics may be registered again
+        self._begun_ms: dict[str, int] = {}          # when a table's file was written last ...
+        self._again_ms: dict[str, int] = {}          # ... and when the disk is asked again
         self._next_persist_ms = 0
         self._next_expiry_ms = 0
         self._next_filters_ms = 0
@@ -314,9 +319,12 @@ class Broker:
         """In how many ms a changed table is due for `tick`; None: there is none."""
         core = self.core
         told_ms = core.waits.due_in_ms(core.versions, now_ms)
-        if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
+        at_ms = [self._save_at_ms(table) for table in (core.topics, core.groups) if table.dirty]
+        if core.topics.unregistered:
+            at_ms.append(self._next_told_ms)
+        if not at_ms:
             return told_ms
-        due_ms = max(0, min(self._next_change_ms - now_ms, TIMER_MS_MAX))
+        due_ms = max(0, min(min(at_ms) - now_ms, TIMER_MS_MAX))
         return due_ms if told_ms is None else min(due_ms, told_ms)
 
     def close(self) -> None:
@@ -486,18 +494,20 @@ class Broker:
     def _settle(self, now_ms: int) -> None:
         """Write and register what has changed, at most once in CHANGE_GAP_MS and a bit more."""
         core = self.core
-        if not (core.topics.dirty or core.groups.dirty or core.topics.unregistered):
-            return
-        if not _due(self._next_change_ms, now_ms):
-            return
-        self._next_change_ms = (
-            now_ms + CHANGE_GAP_MS + len(core.topics.all()) // TOPICS_PER_GAP_MS
-        )
         for table in (core.topics, core.groups):
-            if table.dirty:
-                core.save(table, partial(self._on_table, now_ms))
-        if core.topics.unregistered:
+            if table.dirty and _due(self._save_at_ms(table), now_ms):
+                self._begun_ms[table.member] = now_ms
+                core.save(table, partial(self._on_table, table.member, now_ms))
+        if core.topics.unregistered and _due(self._next_told_ms, now_ms):
+            self._next_told_ms = now_ms + CHANGE_GAP_MS + core.topics.count // TOPICS_PER_GAP_MS
             self._once("registration", self._register())
+
+    def _save_at_ms(self, table: ConfigTable[Any]) -> int:
+        """From when on a changed table may be written."""
+        gap_ms = (min(table.count // AWAITED_PER_GAP_MS, AWAITED_GAP_MS_MAX) if table.awaited
+                  else table.count // ENTRIES_PER_GAP_MS)
+        return max(self._begun_ms.get(table.member, 0) + CHANGE_GAP_MS + gap_ms,
+                   self._again_ms.get(table.member, 0))
 
     def _register(self) -> Job:
         self.core.topics.unregistered = False
@@ -524,10 +534,10 @@ class Broker:
             self.core.saving.save("own offsets", self.core.own_commits.begin,
                                   partial(self._on_saved, now_ms))
 
-    def _on_table(self, now_ms: int, error: OSError | None) -> None:
+    def _on_table(self, member: str, now_ms: int, error: OSError | None) -> None:
         """A disk that refuses topics or groups is asked again later; nothing is lost."""
+        self._again_ms[member] = 0 if error is None else now_ms + PERSIST_RETRY_MS
         if error is not None:
-            self._next_change_ms = now_ms + PERSIST_RETRY_MS
             _not_saved(error)
 
     def _on_saved(self, now_ms: int, error: OSError | None) -> None:

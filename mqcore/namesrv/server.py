@@ -97,6 +97,7 @@ class NameServer:
         self.handlers = Handlers(self.routes, key_values, RuntimeConfig(settings))
         self.access = AccessControl(settings.acl, beside)
         self.connections: dict[int, Connection] = {}
+        self.leaving: dict[int, Connection] = {}      # gone; what they sent before is not done yet
         self.memory = Memory(settings.connection_memory_bytes)
         self.secure_count = 0            # connections with TLS
         self.numbers = itertools.count(1)
@@ -218,13 +219,14 @@ class Connection(asyncio.Protocol):
         self._server.secure_count -= self._secure
         self._server.connections.pop(self.number, None)
         self._place.leave()
-        self._tell_memory()
-        if self._working:                # what it sent before it went is handled first ...
-            return
-        if self._frame_end(0) is not None:     # ... and what waited until it reads its answers
-            self._work_soon()
+        if not self._working and self._frame_end(0) is not None:
+            self._work_soon()            # what waited until it reads its answers
+        if self._working:                # what it sent before it went is handled first
+            self._server.leaving[self.number] = self
+            self._tell_memory()
             return
         self._input = bytearray()
+        self._tell_memory()
         if self._server.routes.has_registered(self.number):
             self._add(self._drop_brokers(), express=True, stays=True)
 
@@ -266,6 +268,8 @@ class Connection(asyncio.Protocol):
 
     def close(self, reason: str) -> None:
         """End this connection alone; what it sent and was not handled is dropped."""
+        if self._transport is None and self._input:
+            log.info("what %s left behind is dropped: %s", self._peer, reason)
         self._input = bytearray()
         if self._transport is not None:
             if not self._transport.is_closing():
@@ -277,15 +281,20 @@ class Connection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def measure(self) -> int:
-        """The bytes that it holds: of an unfinished request, and of answers that are not read."""
-        if self._transport is None or self._transport.is_closing():
-            return 0
+        """
+        The bytes that it holds: of an unfinished request, or of those that it left behind, and of
+        answers that are not read.
+        """
+        if self._transport is None:
+            return len(self._input)
         return sys.getsizeof(self._input) + self._transport.get_write_buffer_size()
 
     def _tell_memory(self) -> None:
         if self.held_bytes == 0:
             self.held_since_ms = self._server.now_ms()
-        self._server.memory.changed(self, self._server.connections.values(), self._server.now_ms())
+        server = self._server
+        everybody = itertools.chain(server.connections.values(), server.leaving.values())
+        server.memory.changed(self, everybody, server.now_ms())
 
     def _work(self) -> Job:
         """
@@ -325,6 +334,9 @@ class Connection(asyncio.Protocol):
             return
         self._working = False
         if self._transport is None:
+            self._input = bytearray()
+            self._server.leaving.pop(self.number, None)
+            self._tell_memory()
             yield from self._drop_brokers()
         elif not self._paused:
             self._transport.resume_reading()

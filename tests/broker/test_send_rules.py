@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.request import REDO, Held, Redo
+from mqcore.broker.request import REDO, Redo
 from mqcore.broker.requests.send_rules import send_asks
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.wire.topics import TopicConfig
@@ -192,55 +192,3 @@ def test_serving_processes_ask_about_special_topics_only(
     topic: TopicConfig, writable: bool, asks: bool
 ) -> None:
     assert send_asks(topic, writable=writable) is asks
-
-
-def topics_file(bench: Bench) -> Path:
-    return Path(bench.broker.core.settings.store.path, "config", "topics.json")
-
-
-def test_nothing_is_stored_under_a_topic_before_it_is_in_the_file(bench: Bench) -> None:
-    send(bench, topic="T")                     # its file is written; the next one waits a moment
-    held = [send(bench, topic="U"), send(bench, topic="U")]
-    assert all(isinstance(one, Held) and not one.known for one in held)
-    assert bench.tables.unsaved == {"U"}       # other serving processes ask, too
-    told: list[object] = []
-    held[1].then = told.append
-
-    bench.broker.tick(bench.now_ms + 1000)
-
-    assert '"U"' in topics_file(bench).read_text(encoding="utf-8")
-    assert [one.outcome for one in held] == [REDO, REDO]
-    assert all(one.known for one in held)
-    assert told == [REDO]
-    assert bench.tables.unsaved == set()
-    assert send(bench, topic="U") is REDO
-
-
-def test_a_topic_that_the_disk_refuses_takes_messages_as_in_stock(bench: Bench) -> None:
-    send(bench, topic="T")
-    held = send(bench, topic="U")
-    file = topics_file(bench)
-    file.unlink()
-    file.mkdir()                               # nothing can be put in its place
-
-    bench.broker.tick(bench.now_ms + 1000)
-
-    assert held.known
-    assert bench.tables.unsaved == set()
-    file.rmdir()
-    bench.broker.tick(bench.now_ms + 60_000)
-    assert '"U"' in file.read_text(encoding="utf-8")
-
-
-def test_a_topic_that_is_deleted_and_made_again_before_its_file_is_written_waits(
-        bench: Bench) -> None:
-    send(bench, topic="T")
-    first = send(bench, topic="U")
-    bench.ask(215, {"topic": "U"})
-    second = send(bench, topic="U")
-
-    bench.broker.tick(bench.now_ms + 1000)
-
-    assert first.known
-    assert second.known if isinstance(second, Held) else second is REDO
-    assert bench.tables.unsaved == set()

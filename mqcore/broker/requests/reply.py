@@ -133,7 +133,7 @@ def _finish(
                            "queueId": str(queue_id), "queueOffset": str(put.queue_offset)}
         else:
             _log.error("a reply for %s was not stored: %s", place.topic, put.status.name)
-        core.answer(request, Answer(code, trouble, ext))
+        core.answer_saved(request, header.topic, Answer(code, trouble, ext))
 
     waits = properties.get(WAIT, "").lower() != "false"
     delay(place, properties, len(core.settings.delay_levels_ms))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import partial
 
 from mqcore.acl.rules import SUB
 from mqcore.broker.access import topic_of
@@ -184,7 +183,7 @@ def _store(
 ) -> None:
     """
     Store the copy (steps 11, 12); hosts and times are those of the original. target: the topic that
-    it is for; a kill before that one is in its file would lose the way to the copy.
+    it is for.
     """
 
     def done(put: Put) -> None:
@@ -192,10 +191,7 @@ def _store(
             core.statistics.note(SNDBCK_PUT_NUMS, f"{properties[RETRY_TOPIC]}@{header.group}")
         answer = Answer(ResponseCode.SUCCESS) if put.status.stored else refused(
             ResponseCode.SYSTEM_ERROR, put.status.name)
-        if core.topics.is_unsaved(target):
-            core.topics.hold(target, answer).then = partial(core.answer, request)
-        else:
-            core.answer(request, answer)
+        core.answer_saved(request, target, answer)
 
     core.ports.appender.append(
         place.topic, place.queue_id, record.body, properties,

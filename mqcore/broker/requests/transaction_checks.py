@@ -12,7 +12,7 @@ from itertools import chain, islice
 
 from mqcore.broker.core import Core
 from mqcore.broker.tables.clients import Client
-from mqcore.wire.codes import HALF_TOPIC, LENGTH_WORD_SIZE, OP_TOPIC
+from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, LENGTH_WORD_SIZE, OP_TOPIC
 from mqcore.wire.command import decode
 from mqcore.wire.properties import REAL_TOPIC
 from mqcore.wire.records import decode_record
@@ -99,9 +99,12 @@ class TransactionChecks:
     def progress(self, half_offset: int, op_offset: int, now_ms: int) -> None:
         """
         Both queues are settled below these offsets: kept in consumerOffset.json, as in stock. The
-        half topic is there from the process's first word on; the op topic never is (broker.md 9.2).
+        half topic is there from the process's first word on; the op topic never is (broker.md 9.2);
+        that of the given up is when it has messages, also those of before a kill.
         """
         self.need_topic(HALF_TOPIC, now_ms)
+        if self._core.ports.queues.end(GIVEN_UP_TOPIC, 0):
+            self.need_topic(GIVEN_UP_TOPIC, now_ms)
         self._core.offsets.commit(GROUP, HALF_TOPIC, 0, half_offset)
         self._core.offsets.commit(GROUP, OP_TOPIC, 0, op_offset)
 

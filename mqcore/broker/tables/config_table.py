@@ -124,8 +124,18 @@ class ConfigTable(Generic[Config]):
         self.dirty = False
         return self._steps(self.version, list(self._entries.items()), dict(self._unknown))
 
-    def saved(self) -> None:
-        """What waited for the file goes on; called when the steps of one have ended."""
+    def saved(self, error: OSError | None) -> None:
+        """What waited for the file goes on; called when the steps of one have ended, or failed."""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for the file."""
+        return False
+
+    @property
+    def count(self) -> int:
+        """Of entries."""
+        return len(self._entries)
 
     def _steps(
         self, version: DataVersion, entries: list[tuple[str, Config]],

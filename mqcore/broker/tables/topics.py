@@ -92,6 +92,8 @@ class TopicTable(ConfigTable[TopicConfig]):
         """publish: of a topic, and whether sends to it have to ask, as no file has it yet."""
         self._unsaved: dict[str, list[Held]] = {}       # made for a message: what waits for them
         self._ended: deque[tuple[str, list[Held]]] = deque()   # ... whose file was written since
+        self._held_count = 0               # of all that wait
+        self._refused = False              # the disk did not take the last file
         super().__init__(
             settings, path, lambda topic: publish(topic, topic.name in self._unsaved), withdraw)
         self._own_system_topics = frozenset((
@@ -202,12 +204,7 @@ class TopicTable(ConfigTable[TopicConfig]):
     def _to_the_end(
         self, steps: Iterator[None], unsaved: list[tuple[str, list[Held]]]
     ) -> Iterator[None]:
-        """The disk may refuse the file: sends do not wait for the next try, as in stock."""
-        try:
-            yield from steps
-        except OSError:
-            self._ended.extend(unsaved)
-            raise
+        yield from steps
         self._ended.extend(unsaved)
 
     def is_unsaved(self, name: str) -> bool:
@@ -218,10 +215,21 @@ class TopicTable(ConfigTable[TopicConfig]):
         """That of a request for an unsaved topic, once its file was written."""
         held = Held(outcome)
         self._unsaved[name].append(held)
+        self._held_count += 1
         return held
 
-    def saved(self) -> None:
-        """A file was written, or the disk refused it: what waited for it goes on."""
+    @property
+    def awaited(self) -> bool:
+        return self._held_count > 0
+
+    def saved(self, error: OSError | None) -> None:
+        """
+        A file was written: what waited for it goes on. So does everything when the disk refuses
+        one, as in stock, and topics that are made until it takes one are not waited for.
+        """
+        self._refused = error is not None
+        if error is not None:
+            self._ended.extend(self._unsaved.items())
         while self._ended:
             name, waiting = self._ended.popleft()
             if self._unsaved.get(name) is waiting:
@@ -229,6 +237,7 @@ class TopicTable(ConfigTable[TopicConfig]):
                 topic = self._entries.get(name)
                 if topic is not None:
                     self._publish(topic)
+            self._held_count -= len(waiting)
             for held in waiting:
                 held.settle()
 
@@ -250,15 +259,18 @@ class TopicTable(ConfigTable[TopicConfig]):
         if self.follows or folder_name_trouble(topic.name) is not None:
             return None
         earlier = self._unsaved.get(topic.name)        # of one that was deleted since
-        self._unsaved[topic.name] = list(earlier or ())
+        if not self._refused:
+            self._unsaved[topic.name] = []
         try:
             self._put(topic, now_ms)
         except TablesFull:
-            if earlier is None:
-                del self._unsaved[topic.name]
-            else:
+            self._unsaved.pop(topic.name, None)
+            if earlier is not None:
                 self._unsaved[topic.name] = earlier
             return None
+        if earlier:                        # the file that is being written may lack the topic
+            self._unsaved[topic.name] += earlier
+            earlier.clear()
         self.unregistered = True
         return topic
 

@@ -21,11 +21,12 @@ from typing import Protocol
 
 from tests.replication.faults.brokers import Broker, Brokers
 from tests.replication.faults.checker import check, summary
-from tests.replication.faults.history import History
+from tests.replication.faults.history import Delivery, History
 from tests.replication.faults.liar import lie
 from tests.replication.faults.relay import FaultyRelay
 from tests.replication.faults.traffic import FOLLOWER, Traffic, read_all
 from tests.support.waiting import wait_until_async
+from tests.wire_live.peer import Closed
 
 SEED = int(os.environ.get("MQCORE_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
@@ -35,6 +36,7 @@ PLAN_OF_ROOT = {"hosts": 12, "disk": 4, "partitions": 6}
 PROGRESS_MAX = 20                     # acknowledgements that are waited for between faults
 EARLY = 0.1                           # of a link's faults: they do not wait until it is up
 PLAN_OF_STOCK = {"stock": 1}
+READS_MAX = 5                         # of a broker at the end, whose run may end beside them
 LinkFault = Callable[[FaultyRelay, random.Random], Awaitable[bool]]
 
 
@@ -180,8 +182,7 @@ class Torment:
         await set_.settled()
         for broker in set_.all:
             if broker.running is not None:
-                self.history.final[broker.name] = await asyncio.to_thread(
-                    read_all, self.seed, broker.address)
+                self.history.final[broker.name] = await self.read(set_, broker)
         self.judge()
         await set_.stopped_alike()
         sent, answers = len(self.history.sends), dict(sorted(traffic.answers.items()))
@@ -191,6 +192,18 @@ class Torment:
               f"{traffic.read[FOLLOWER]} of followers")
         assert self.faults.total() >= self.least
         assert traffic.read[FOLLOWER] > 0
+
+    async def read(self, set_: Set, broker: Member) -> list[Delivery]:
+        """All that a broker shows; from the beginning when its run ends: it may have a last cut."""
+        left = READS_MAX
+        while True:
+            try:
+                return await asyncio.to_thread(read_all, self.seed, broker.address)
+            except (Closed, OSError):
+                left -= 1
+                if not left:
+                    raise
+            await set_.settled()
 
     def judge(self) -> None:
         """AssertionError that says where the history is, unless it is good."""

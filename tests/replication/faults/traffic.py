@@ -75,16 +75,33 @@ class Sender:
                 continue
             link = next(self._traffic.links)
             try:
-                async with asyncio.TaskGroup() as both:
-                    both.create_task(self._send(writer, link))
-                    both.create_task(self._hear(reader))
-            except* (OSError, asyncio.IncompleteReadError, TimeoutError):
+                await self._send_and_hear(reader, writer, link)
+            except (OSError, asyncio.IncompleteReadError, TimeoutError):
                 self._traffic.links_lost += 1
             finally:
                 writer.transport.abort()
                 for send in self._flying.values():
                     self._unsure(send)
                 self._flying.clear()
+
+    async def _send_and_hear(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: int
+    ) -> None:
+        """
+        Until either fails. No task group: one whose task has failed forgets that it was cancelled
+        at the same moment.
+        """
+        both = [asyncio.create_task(self._hear(reader)),
+                asyncio.create_task(self._send(writer, link))]
+        try:
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in both:
+                one.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        for one in both:
+            if not one.cancelled():
+                one.result()
 
     async def _send(self, writer: asyncio.StreamWriter, link: int) -> None:
         """Until the connection ends, or leads to who does not lead any more."""

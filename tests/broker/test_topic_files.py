@@ -1,0 +1,202 @@
+"""What is stored for a new topic waits for the topic's file, and no longer (broker.md 9.2)."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqcore.broker.handlers import (
+    AWAITED_PER_GAP_MS,
+    CHANGE_GAP_MS,
+    ENTRIES_PER_GAP_MS,
+    TOPICS_PER_GAP_MS,
+)
+from mqcore.broker.request import REDO, Held
+from mqcore.broker.requests.transaction_checks import TransactionChecks
+from mqcore.broker.saving import Saving
+from mqcore.wire.topics import TopicConfig
+from tests.broker.fakes import NOW_MS, Bench
+from tests.broker.test_replies import answers, reply
+from tests.broker.test_send_rules import send
+
+MANY = 4_000
+GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+
+class Later:
+    """A thread that writes when it is told to (ports.Background)."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.begun: list[tuple[Iterator[None], Callable[[OSError | None], None]]] = []
+        bench.broker.core.saving = Saving(self)
+
+    def run(self, steps: Iterator[None], done: Callable[[OSError | None], None]) -> None:
+        self.begun.append((steps, done))
+
+    def write(self) -> None:
+        """What is being written, to its end."""
+        steps, done = self.begun.pop(0)
+        try:
+            for _ in steps:
+                continue
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
+
+
+@pytest.fixture
+def later(bench: Bench) -> Later:
+    return Later(bench)
+
+
+def file_of(bench: Bench, name: str = "topics.json") -> Path:
+    return Path(bench.broker.core.settings.store.path, "config", name)
+
+
+def refuse(file: Path) -> None:
+    """Nothing can be put in its place."""
+    file.unlink(missing_ok=True)
+    file.mkdir(parents=True)
+
+
+def are_held(*outcomes: Any) -> bool:
+    return all(isinstance(one, Held) and not one.known for one in outcomes)
+
+
+def test_nothing_is_stored_under_a_topic_before_it_is_in_the_file(bench: Bench) -> None:
+    send(bench, topic="T")                     # its file is written; the next one waits a moment
+    held = [send(bench, topic="U"), send(bench, topic="U")]
+    assert are_held(*held)
+    assert bench.tables.unsaved == {"U"}       # other serving processes ask, too
+    told: list[object] = []
+    held[1].then = told.append
+
+    bench.broker.tick(bench.now_ms + 1000)
+
+    assert '"U"' in file_of(bench).read_text(encoding="utf-8")
+    assert [one.outcome for one in held] == [REDO, REDO]
+    assert all(one.known for one in held)
+    assert told == [REDO]
+    assert bench.tables.unsaved == set()
+    assert send(bench, topic="U") is REDO
+
+
+def test_a_large_table_is_written_soon_when_messages_wait_for_it(bench: Bench) -> None:
+    def gap_ms(entries_a_ms: int) -> int:
+        return CHANGE_GAP_MS + bench.broker.core.topics.count // entries_a_ms
+
+    for number in range(MANY):
+        bench.broker.core.topics.update(TopicConfig(f"T{number}", 1, 1), NOW_MS)
+    send(bench, topic="T")                     # its file is written, and name servers are told
+    bench.broker.core.topics.update(TopicConfig("H", 1, 1), NOW_MS)
+    assert bench.broker.change_due_in_ms(bench.now_ms) == gap_ms(ENTRIES_PER_GAP_MS)
+    told = len(bench.registrar.registered)
+
+    held = send(bench, topic="U")
+    soon_ms = bench.broker.change_due_in_ms(bench.now_ms)
+    assert soon_ms == gap_ms(AWAITED_PER_GAP_MS)
+    bench.broker.tick(bench.now_ms + soon_ms)
+    assert held.known
+    assert len(bench.registrar.registered) == told       # its text is made as seldom as ever
+
+    bench.broker.tick(bench.now_ms + gap_ms(TOPICS_PER_GAP_MS))
+    assert "U" in bench.registrar.topics()[-1]
+
+
+def test_a_topic_that_the_disk_refuses_takes_messages_as_in_stock(bench: Bench) -> None:
+    send(bench, topic="T")
+    held = send(bench, topic="U")
+    refuse(file_of(bench))
+    bench.now_ms += 1000
+    bench.broker.tick(bench.now_ms)
+
+    assert held.known
+    assert bench.tables.unsaved == set()
+    file_of(bench).rmdir()
+    bench.broker.tick(bench.now_ms + 60_000)
+    assert '"U"' in file_of(bench).read_text(encoding="utf-8")
+
+
+def test_nobody_waits_for_a_disk_until_it_takes_a_file_again(bench: Bench) -> None:
+    send(bench, topic="T")
+    refuse(file_of(bench))
+    bench.now_ms += 1000
+    assert send(bench, topic="U") is REDO      # the disk has been asked
+    assert send(bench, topic="V") is REDO      # ... and is not asked again for seconds
+
+    file_of(bench).rmdir()
+    bench.now_ms += 60_000
+    bench.broker.tick(bench.now_ms)
+    assert '"V"' in file_of(bench).read_text(encoding="utf-8")
+    assert are_held(send(bench, topic="W"))
+
+
+def test_a_topic_made_beside_a_file_that_the_disk_refuses_does_not_wait_for_the_next_try(
+        bench: Bench, later: Later) -> None:
+    first = send(bench, topic="U")
+    second = send(bench, topic="V")            # the file that is being written has it not
+    assert are_held(first, second)
+
+    refuse(file_of(bench))
+    later.write()
+
+    assert first.known
+    assert second.known
+    assert bench.tables.unsaved == set()
+
+
+def test_groups_that_the_disk_refuses_keep_no_topic_from_its_file(bench: Bench) -> None:
+    refuse(file_of(bench, "subscriptionGroup.json"))
+    bench.heartbeat("G")                       # its group, its retry topic
+    bench.now_ms += 1000
+    held = send(bench, topic="U")
+    bench.broker.tick(bench.now_ms + 1000)
+
+    assert held is REDO
+    assert '"U"' in file_of(bench).read_text(encoding="utf-8")
+
+
+def test_a_topic_that_is_deleted_and_made_again_waits_for_a_file_that_has_it(
+        bench: Bench, later: Later) -> None:
+    send(bench, topic="T")
+    first = send(bench, topic="U")
+    bench.ask(215, {"topic": "U"})
+    later.write()                              # of T alone ...
+    second = send(bench, topic="U")
+    assert '"U"' not in file_of(bench).read_text(encoding="utf-8")
+    assert are_held(first, second)
+
+    later.write()
+    assert '"U"' not in file_of(bench).read_text(encoding="utf-8")     # ... and of the time between
+    assert are_held(first, second)
+    bench.broker.tick(bench.now_ms + 1000)
+    later.write()
+    assert '"U"' in file_of(bench).read_text(encoding="utf-8")
+    assert first.known
+    assert second.known
+    assert bench.tables.unsaved == set()
+
+
+def test_a_stored_reply_is_answered_when_the_topic_that_it_made_is_in_its_file(
+        bench: Bench) -> None:
+    send(bench, topic="T")
+    reply(bench, topic="U")
+    bench.appender.finish()
+    assert answers(bench) == []
+
+    bench.broker.tick(bench.now_ms + 1000)
+    assert len(answers(bench)) == 1
+
+
+def test_the_topic_of_the_given_up_is_made_again_when_a_kill_came_before_its_file(
+        bench: Bench) -> None:
+    checks = TransactionChecks(bench.broker.core)
+    checks.progress(0, 0, bench.now_ms)
+    assert GIVEN_UP not in bench.tables.topics
+
+    bench.queues.queues[GIVEN_UP, 0] = 1
+    checks.progress(0, 0, bench.now_ms)
+    assert bench.tables.topics[GIVEN_UP] == TopicConfig(GIVEN_UP, 1, 1)
