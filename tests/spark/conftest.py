@@ -25,7 +25,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """`local[2,3]`: two tasks at a time, three tries of each."""
+    """
+    `local[2,3]`: two tasks at a time, three tries of each.
+
+    Queries of a few rows are interpreted: else each makes Java of its plan and compiles that, which
+    takes longer than the query. Drivers and executors of their own have what users have.
+    """
     if importlib.util.find_spec("pyspark") is None:
         unavailable("needs pyspark: pip install 'mqcore[spark]'")
     if shutil.which("java") is None:
@@ -45,6 +50,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.codegen.wholeStage", "false")
+        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+        .config("spark.sql.adaptive.enabled", "false")
         .config("spark.python.authenticate.socketTimeout", "120s")      # slow machines
         .config("spark.log.level", "OFF"))
     with pytest.MonkeyPatch.context() as patch:         # the JVM's, and of what it starts

@@ -11,7 +11,9 @@ from tests.support.stock import SHORT_LIVED
 FOLDER = Path(__file__).parents[2] / "build/spark"
 PRELOADED = Path(__file__).parent / "programs/preloaded"
 # Room for what they load, from the beginning: else all memory is searched whenever that has grown.
-QUICK = (*SHORT_LIVED, "-Xss2m", "-XX:MetaspaceSize=200m")
+# Spark's own classes are not verified again, which is a fifth of a start.
+QUICK = (*SHORT_LIVED, "-Xss2m", "-XX:MetaspaceSize=200m", "-XX:+UnlockDiagnosticVMOptions",
+         "-XX:-BytecodeVerificationRemote")
 LAUNCHER = " ".join(SHORT_LIVED)        # of the JVM that finds out with what others are started
 
 

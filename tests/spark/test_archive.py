@@ -4,12 +4,9 @@ from __future__ import annotations
 import shutil
 import threading
 
-import pytest
-
 from mqcore.client.message import MessageQueue
 from mqcore.spark import read_lake
 from mqcore.spark.lake.opening import open_table
-from tests.spark.drivers import killed
 from tests.spark.test_kills import killed_when
 from tests.spark.world import World
 from tests.support.mqcore_process import mqcore_up
@@ -51,31 +48,6 @@ def test_each_message_is_in_the_table_once_bit_for_bit(world, tmp_path):
     for number in range(2):
         queue = MessageQueue(topic, world.broker_name, number)
         assert 0 < world.admin.committed(f"archive-{topic}", queue) < world.admin.max_offset(queue)
-
-
-@pytest.mark.drivers
-def test_a_driver_killed_before_and_after_the_commit_costs_nothing(world, tmp_path):
-    topic = world.topic(2)
-    world.send(topic, 300)
-    names = ["parquet-before", "delta-after", "iceberg-after"]
-
-    killed("archive_tables", world.namesrv, topic, str(tmp_path), *names, folder=tmp_path,
-           when=lambda: all((tmp_path / name / "held").exists() for name in names))
-    tables = [open_table(tmp_path / name, name.partition("-")[0]) for name in names]
-    assert [table.exists() and table.state().rows for table in tables] == [False, 300, 300]
-    files = [len(list(table.root.rglob("mq-*.parquet"))) for table in tables]
-    assert min(files) > 0
-    world.send(topic, 20, begin=300)
-
-    expected = in_order(world.read(topic))
-    for table, count in zip(tables, files, strict=True):
-        done = archived(world, table.root, topic, verify=True)
-        assert (done.status, done.figures["tableRows"]) == (0, 320)
-        assert in_order(read_lake(world.spark, table.root)) == expected
-        # the dead driver's files are those of the table, or of nobody: then of the batch that
-        # found itself there nothing stayed
-        orphans = len(table.orphans(round(1e15)))
-        assert orphans == (count if table.root.name.endswith("before") else 0)
 
 
 def test_a_broker_that_is_killed_and_comes_back_costs_nothing(spark, tmp_path):

@@ -1,4 +1,4 @@
-"""Drivers of replays, maintenances and migrations are killed: nothing is lost, nothing twice."""
+"""A driver of archives and other jobs is killed: nothing is lost, nothing twice."""
 from __future__ import annotations
 
 import json
@@ -17,14 +17,16 @@ from mqcore.spark.jobs.lake_maintain import lake_maintain
 from mqcore.spark.jobs.migrate import Migration
 from mqcore.spark.jobs.replay import Choice, replay
 from mqcore.spark.lake.content import content
+from mqcore.spark.lake.opening import open_table
 from tests.spark.drivers import killed
-from tests.spark.test_archive import archived
+from tests.spark.test_archive import archived, in_order
 from tests.spark.test_lake_jobs import KEPT
 from tests.spark.test_migrate import rows
 from tests.spark.world import World
 
 COUNT, MOVED = 300, 100
 NAMES = ("before", "after", "middle")
+ARCHIVES = ("parquet-before", "delta-after", "iceberg-after")
 
 
 def stored(admin: Admin, broker_name: str, topic: str) -> int:
@@ -32,13 +34,34 @@ def stored(admin: Admin, broker_name: str, topic: str) -> int:
     return sum(admin.max_offset(MessageQueue(topic, broker_name, number)) for number in range(2))
 
 
+def archives_go_on(world: World, topic: str, folders: list[Path]) -> None:
+    """Of a driver that was killed before and after a commit."""
+    tables = [open_table(folder, folder.name.partition("-")[0]) for folder in folders]
+    assert [table.exists() and table.state().rows for table in tables] == [False, COUNT, COUNT]
+    files = [len(list(table.root.rglob("mq-*.parquet"))) for table in tables]
+    assert min(files) > 0
+    world.send(topic, 20, begin=COUNT)
+
+    expected = in_order(world.read(topic))
+    for table, count in zip(tables, files, strict=True):
+        done = archived(world, table.root, topic, verify=True)
+        assert (done.status, done.figures["tableRows"]) == (0, COUNT + 20)
+        assert in_order(read_lake(world.spark, table.root)) == expected
+        # the dead driver's files are those of the table, or of nobody: then of the batch that
+        # found itself there nothing stayed
+        orphans = len(table.orphans(round(1e15)))
+        assert orphans == (count if table.root.name.endswith("before") else 0)
+
+
 @pytest.mark.drivers
 def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
         world: World, target: Admin, tmp_path: Path) -> None:
     sent_to = partial(stored, world.admin, world.broker_name)
     moved_to = partial(stored, target, target.clusters()[0].brokers[0].broker_name)
-    source, lake = world.topic(2), tmp_path / "lake"
+    source, lake, kept = world.topic(2), tmp_path / "lake", world.topic(2)
+    archives = [tmp_path / name for name in ARCHIVES]
     world.send(source, COUNT)
+    world.send(kept, COUNT)
     archived(world, lake, source, batch_rows=100)
     tables = [shutil.copytree(lake, tmp_path / f"table-{name}") for name in NAMES[:2]]
     replays = {name: world.topic(2) for name in NAMES}
@@ -46,7 +69,7 @@ def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
     (tmp_path / "states").mkdir()
     for _, topic in moved.values():
         world.send(topic, MOVED)
-    signs = [*(table / "held" for table in tables),
+    signs = [*(table / "held" for table in (*archives, *tables)),
              *(lake / "_mqcore_replay" / name / "held" for name in NAMES[:2]),
              moved["before"][0].with_suffix(".held")]
 
@@ -55,10 +78,12 @@ def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
             sent_to(replays["middle"]) > 20 and moved_to(moved["middle"][1]) > 10)
 
     killed("jobs_to_kill", json.dumps({
-        "namesrv": world.namesrv, "target": target.namesrv, "table": str(lake),
-        "tables": [str(table) for table in tables], "replays": replays,
-        "migrations": {name: [str(state), topic] for name, (state, topic) in moved.items()}}),
+        "namesrv": world.namesrv, "target": target.namesrv, "archived": kept,
+        "archives": list(map(str, archives)), "table": str(lake), "tables": list(map(str, tables)),
+        "replays": replays, "migrations": {
+            name: [str(state), topic] for name, (state, topic) in moved.items()}}),
         folder=tmp_path, when=is_time)
+    archives_go_on(world, kept, archives)
     assert [sent_to(replays[name]) for name in NAMES[:2]] == [150, 150]
     assert moved_to(moved["before"][1]) == MOVED
     assert 20 < sent_to(replays["middle"]) < COUNT

@@ -1,12 +1,13 @@
 """
-A driver: replays, maintenances and migrations that stand still, for a kill of all of them.
+A driver: archives and other jobs that stand still, for a kill of all of them.
 
 Where they stand still is in their names: `before` or `after` what says that a part of them is done
 (a step's file, a table's commit, a table of offsets); `middle`: nowhere, they send slowly. Each
 begins when the one before stands still.
 
-Its argument is JSON: namesrv, target (the other cluster's), table, replays (name: topic), tables,
-migrations (name: [state, topic]).
+Its argument is JSON: namesrv, target (the other cluster's), archived (a topic), archives (folders
+of tables, whose names begin with formats), table, replays (name: topic), tables, migrations (name:
+[state, topic]).
 """
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.spark.jobs import replay as replays
+from mqcore.spark.jobs.archive import archive
 from mqcore.spark.jobs.lake_maintain import lake_maintain
 from mqcore.spark.jobs.migrate import Migration
 from mqcore.spark.jobs.migrate.table import MigrationTable
@@ -57,6 +59,10 @@ def jobs(spark: Any, said: dict[str, Any]) -> list[tuple[Callable[[], object], P
     """Each, and the sign that it stands still; those that never do are the last."""
     source, target = {"nameServer": said["namesrv"]}, {"nameServer": said["target"]}
     found: list[tuple[Callable[[], object], Path]] = []
+    for path in map(Path, said["archives"]):
+        found.append((lambda path=path: archive(
+            spark, path, {**source, "subscribe": said["archived"]},
+            sink={"tableFormat": path.name.partition("-")[0]}), path / "held"))
     for path in map(Path, said["tables"]):
         found.append((lambda path=path: lake_maintain(spark, path), path / "held"))
     for name, topic in said["replays"].items():
