@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,9 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import Peer, pull_fields
+from tests.wire_live.peer import Peer, pull_fields, send_fields
 from tests.wire_live.state import State
-from tests.workers.processes import pid_of
+from tests.workers.processes import by_role, pid_of
 
 COMMITS = 500                        # more than wait for the coordinator at a time (N5)
 OFFSET = 7
@@ -42,6 +43,14 @@ def held_up(broker: MqcoreProcess) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def sockets(broker: MqcoreProcess) -> int:
+    """Of the serving processes."""
+    pids = [pid for role, pid in by_role(broker).items() if role.startswith("pull-serving")]
+    assert pids
+    return sum(os.readlink(link).startswith("socket:")
+               for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def commits(group: str) -> bytes:
@@ -71,3 +80,24 @@ def test_offsets_that_a_client_committed_before_it_went_are_kept(
 
         wait_until(lambda: looker.committed(group, "T", COMMITS - 1) == OFFSET, "the last commit")
         assert {looker.committed(group, "T", queue) for queue in range(COMMITS)} == {OFFSET}
+
+
+@pytest.mark.parametrize("how", ["in order", "by a reset"])
+def test_one_way_sends_that_make_a_topic_are_stored_though_the_client_went_at_once(
+    broker: MqcoreProcess, how: str,
+) -> None:
+    """They wait for the coordinator, and the last of them for its topic's file, too."""
+    topics = [f"made-{how.replace(' ', '-')}-{number}" for number in range(20)]
+    with State(broker.broker_addr) as looker:
+        looker.queue_end("T", 0)
+        before = sockets(broker)
+        with Peer(broker.broker_addr) as leaving, held_up(broker):
+            leaving.send(b"".join(encode(request(
+                Code.SEND_MESSAGE_V2, send_fields(topic), body=b"last words", oneway=True))
+                for topic in topics))
+            if how == "by a reset":
+                leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            leaving.close()
+        wait_until(lambda: all(looker.queue_end(topic, 0) == 1 for topic in topics),
+                   "what was sent to new topics")
+        wait_until(lambda: sockets(broker) == before, "the end of the connection")

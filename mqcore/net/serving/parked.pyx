@@ -8,6 +8,7 @@ from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.requests cimport Asker
 from mqcore.net.serving.asked cimport ORPHAN_LIFE_MS
 from mqcore.net.serving.peer cimport ASKED_BUCKETS, ParkShare, parked_of, say
+from mqcore.net.transport.connections cimport connection_owes_less
 from mqcore.net.transport.memory cimport memory_count, memory_give, memory_take
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.tables cimport name_hash
@@ -76,6 +77,7 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
     if place.bucket >= 0:
         own.asked[place.bucket] += 1
         own.asked_count += 1
+    c.owed += place.asker.oneway                                         # N8
     own.count += 1
     own.bytes += request.length
     p.count += 1
@@ -89,6 +91,8 @@ cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil:
     cdef ParkShare* own
     if c != NULL:
         own = parked_of(c)
+        if parked.asker.oneway:
+            connection_owes_less(p.transport, c)
         own.count -= 1
         own.bytes -= parked.length
         if parked.bucket >= 0:

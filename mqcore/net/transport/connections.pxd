@@ -12,3 +12,6 @@ cdef void connection_settle(Transport* t, Connection* c) noexcept nogil         
 # N3. state: INPUT_STALLED or INPUT_WAITS.
 cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogil
 cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil             # N8
+# N8. All that its peer sent is handled, but what it is `owed`; nobody looks at it until that is done.
+cdef void connection_wait_for_above(Transport* t, Connection* c) noexcept nogil
+cdef void connection_owes_less(Transport* t, Connection* c) noexcept nogil           # one request less

@@ -221,3 +221,16 @@ cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil:
         return
     c.input_state = INPUT_STALLED
     slots_add(&t.stalled, c.slot)
+
+
+cdef void connection_wait_for_above(Transport* t, Connection* c) noexcept nogil:
+    connection_hang_up(t, c)
+    if not c.late:                     # else in its slice
+        c.input_state = INPUT_WAITS
+        slots_remove(&t.stalled, c.slot)
+
+
+cdef void connection_owes_less(Transport* t, Connection* c) noexcept nogil:
+    c.owed -= 1
+    if c.owed == 0 and c.life == LIFE_HUNG_UP and c.input_state == INPUT_WAITS:
+        slots_add(&t.stalled, c.slot)

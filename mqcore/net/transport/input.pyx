@@ -5,7 +5,11 @@ from libc.string cimport memcpy, memmove
 
 from mqcore.layout cimport FIGURE_BYTES_IN
 from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY, CLOSE_PEER
-from mqcore.net.transport.connections cimport connection_close, connection_watch
+from mqcore.net.transport.connections cimport (
+    connection_close,
+    connection_wait_for_above,
+    connection_watch,
+)
 from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_take
 from mqcore.net.transport.tls cimport CALL_WORK_MIN
 from mqcore.net.transport.transport cimport (
@@ -97,7 +101,10 @@ cdef int64_t receive(Transport* t, Connection* c, uint8_t* into, int64_t room) n
         t.slot.figures[FIGURE_BYTES_IN] += got
         return got
     if got == WIRE_GONE:
-        connection_close(t, c, c.wire_reason, c.wire_detail)
+        if c.owed == 0 or c.begun:
+            connection_close(t, c, c.wire_reason, c.wire_detail)
+        else:
+            connection_wait_for_above(t, c)
     return 0
 
 

@@ -11,7 +11,8 @@
 #       generation, slot. An answer for an id that is gone is dropped; so the coordinator knows by
 #       the incarnation alone whose connections ended with their process.
 #   N8  What a peer sent one-way before it went is handled, whatever is full and however it went:
-#       clients commit their offsets and close at once.
+#       clients commit their offsets and close at once. While the rooms above still have some of it
+#       to do (`owed`), it is not closed.
 #
 # N9 and N20 are in work.pxd, N11 to N13 and N21 are in memory.pxd; N5 to N7, N10, N14, N15 and N19 are in
 # serving. TL1 to TL7, of TLS, are in tls.pxd.
@@ -131,6 +132,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     uint32_t interest                  # what epoll watches now
     bint settled                       # N20: it is not a new one any more
     int64_t born_ms                    # steady
+    int32_t owed                       # N8: one-way requests of it that the rooms above have yet to do
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
     int64_t sent                       # bytes, ever
     int64_t tell_below                 # `drained` when fewer bytes of output wait; 0: not asked for
@@ -216,7 +218,7 @@ cdef struct Transport:
     int32_t free_count
     uint32_t generation
     SlotList dirty
-    SlotList stalled                   # STALLED and WAITS
+    SlotList stalled                   # STALLED and WAITS, but for whom a request is done yet (N8)
     SlotList late                      # N9
     SlotList doomed
     SlotList silent                    # WIRE_FIRST, the oldest first: they make place for others
