@@ -112,7 +112,9 @@ cdef const uint8_t* mapped(Checker* c, int64_t offset, int64_t size) noexcept no
             return NULL
         c.map = <const uint8_t*>map
     c.failure = bring(c, offset, size)
-    return NULL if c.failure else c.map + offset
+    if c.failure:
+        return NULL
+    return c.map + offset
 
 
 cdef void keep_no_gap(Checker* c, int64_t at, int64_t size) noexcept nogil:

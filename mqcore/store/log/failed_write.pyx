@@ -1,5 +1,5 @@
 """A disk that refuses (failed_write.pxd)."""
-from libc.errno cimport ENOSPC, errno
+from libc.errno cimport EDQUOT, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
@@ -18,9 +18,6 @@ from mqcore.store.log.flush cimport refusal_set
 
 cdef extern from "<fcntl.h>" nogil:
     int fallocate(int fd, int mode, long offset, long length)
-
-cdef extern from "<errno.h>" nogil:
-    int EDQUOT
 
 cdef enum:
     PROBE_INTERVAL_MS = 200

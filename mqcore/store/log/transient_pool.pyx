@@ -1,5 +1,5 @@
 """The transient pool and its commit thread (transient_pool.pxd has the rules)."""
-from libc.errno cimport EAGAIN, EINTR, ENOSPC, errno
+from libc.errno cimport EAGAIN, EDQUOT, EINTR, ENOSPC, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free
 from libc.string cimport memset, strdup
@@ -54,9 +54,6 @@ cdef extern from "<unistd.h>" nogil:
     int ftruncate(int fd, long size)
     int close(int fd)
     int usleep(unsigned int microseconds)
-
-cdef extern from "<errno.h>" nogil:
-    int EDQUOT
 
 cdef enum:
     REQUEST_SLACK = 1 << 17           # blank record, properties that the writer adds: twice

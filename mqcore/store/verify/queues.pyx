@@ -4,6 +4,7 @@ from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset, strncpy
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY
 
 from mqcore.endian cimport load_i16, load_i64
 from mqcore.layout cimport CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE
@@ -41,10 +42,6 @@ from mqcore.store.verify.window cimport (
     window_record,
 )
 from mqcore.text cimport is_digit
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDONLY
-    int O_CLOEXEC
 
 cdef enum:
     WINDOW_ENTRIES = 256

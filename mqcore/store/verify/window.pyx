@@ -3,6 +3,7 @@ from libc.errno cimport EINTR, ENOENT, ENOMEM, ENXIO, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memset, strncpy
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY
 
 from mqcore.endian cimport load_i32
 from mqcore.layout cimport (
@@ -34,10 +35,6 @@ from mqcore.store.record cimport (
     record_check,
     record_parse,
 )
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDONLY
-    int O_CLOEXEC
 
 cdef extern from "<unistd.h>" nogil:
     long lseek(int fd, long offset, int whence)
