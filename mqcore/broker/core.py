@@ -42,6 +42,8 @@ from mqcore.turns import Job, finished
 from mqcore.wire.codes import PERM_READ, PERM_WRITE, ResponseCode
 from mqcore.wire.topics import DataVersion
 
+HELD_ANSWERS_MAX = 1_000               # a disk may hang; each is sent in one turn
+
 
 @dataclass(slots=True)
 class Ports:
@@ -132,12 +134,17 @@ class Core:
     def answer_saved(self, request: Request, topic: str, answer: Answer) -> None:
         """
         `answer` to who had something stored for a topic, when that one is in its file: a kill
-        before would lose the way to it.
+        before would lose the way to it. What waits is out of its connection's share, so it is the
+        frame alone, and with so many of them nobody waits more.
         """
-        if self.topics.is_unsaved(topic):
-            self.topics.hold(topic, answer).then = partial(self.answer, request)
+        frame = answer_frame(request, answer)
+        if frame is None:
+            return
+        send = partial(self.ports.connections.send, request.connection, frame)
+        if self.topics.is_unsaved(topic) and self.topics.held_count < HELD_ANSWERS_MAX:
+            self.topics.hold(topic, answer).then = lambda _: send()
         else:
-            self.answer(request, answer)
+            send()
 
     def save(self, table: ConfigTable[Any], done: Done) -> None:
         """Write a table; what waits for its file goes on before `done` is called."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.broker import core
 from mqcore.broker.handlers import (
     AWAITED_PER_GAP_MS,
     CHANGE_GAP_MS,
@@ -189,6 +190,21 @@ def test_a_stored_reply_is_answered_when_the_topic_that_it_made_is_in_its_file(
 
     bench.broker.tick(bench.now_ms + 1000)
     assert len(answers(bench)) == 1
+
+
+def test_no_more_than_so_many_answers_wait_for_a_file(
+        bench: Bench, later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "HELD_ANSWERS_MAX", 3)
+    send(bench, topic="T")                     # waits, too
+    for _ in range(5):
+        reply(bench, topic="U")
+    bench.appender.finish()
+    assert len(answers(bench)) == 3
+
+    later.write()                              # of T
+    bench.broker.tick(bench.now_ms + 1000)
+    later.write()
+    assert len(answers(bench)) == 5
 
 
 def test_the_topic_of_the_given_up_is_made_again_when_a_kill_came_before_its_file(

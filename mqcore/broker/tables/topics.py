@@ -92,7 +92,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         """publish: of a topic, and whether sends to it have to ask, as no file has it yet."""
         self._unsaved: dict[str, list[Held]] = {}       # made for a message: what waits for them
         self._ended: deque[tuple[str, list[Held]]] = deque()   # ... whose file was written since
-        self._held_count = 0               # of all that wait
+        self.held_count = 0                # of all that wait
         self._refused = False              # the disk did not take the last file
         super().__init__(
             settings, path, lambda topic: publish(topic, topic.name in self._unsaved), withdraw)
@@ -215,12 +215,12 @@ class TopicTable(ConfigTable[TopicConfig]):
         """That of a request for an unsaved topic, once its file was written."""
         held = Held(outcome)
         self._unsaved[name].append(held)
-        self._held_count += 1
+        self.held_count += 1
         return held
 
     @property
     def awaited(self) -> bool:
-        return self._held_count > 0
+        return self.held_count > 0
 
     def saved(self, error: OSError | None) -> None:
         """
@@ -237,7 +237,7 @@ class TopicTable(ConfigTable[TopicConfig]):
                 topic = self._entries.get(name)
                 if topic is not None:
                     self._publish(topic)
-            self._held_count -= len(waiting)
+            self.held_count -= len(waiting)
             for held in waiting:
                 held.settle()
 
