@@ -592,9 +592,7 @@ setup(
     py_modules=sorted(path.stem for path in ROOT.glob("pyspark_*.py")),     # Spark looks for them
     options={"build_ext": {"parallel": JOBS}},
     package_dir=packages(),
-    package_data={
-        "mqcore": ["*.pyi", "**/*.pyi", "py.typed"],
-        "mqcore.config": ["*.toml"],
-    },
+    package_data={"mqcore": ["*.pyi", "**/*.pyi", "py.typed"], "mqcore.config": ["*.toml"]},
+    exclude_package_data={} if PROBES else {"mqcore": ["*/probes/*"]},
     ext_modules=extensions(),
 )
