@@ -75,6 +75,9 @@ def test_a_half_message_inside_a_body_is_not_ended(
 ) -> None:
     calm = honest.measure()
     found = smuggle(peer, "carrier", lambda at: half(at, topic, queue))
+    carrier = {"topic": "carrier", "queueId": "0"}
+    wait_until(lambda: (peer.ask(Code.GET_MAX_OFFSET, carrier).ext or {})["offset"] != "0",
+               "the carrier's queue")
     honest.caught_up()
     before = tree(target)
     with honest.span() as attacked:
