@@ -66,6 +66,8 @@ def environment(reports: Path) -> dict[str, str]:
         "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
         "PYTHONMALLOC": "malloc",              # the interpreter's objects are looked after, too
         "PYTHONPATH": str(BUILT),
+        # what hypothesis knows of Unicode: to find it again takes 10 s here
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(ROOT / ".hypothesis"),
     }
 
 

@@ -144,7 +144,8 @@ cdef bint command_end(Command* m, const uint8_t* body, int32_t length, Request* 
     cdef uint8_t* at = room(m, length)
     if at == NULL:
         return False
-    memcpy(at, body, length)
+    if length > 0:
+        memcpy(at, body, length)
     store_i32(m.frame, header_length | 1 << FRAME_CODEC_SHIFT)
     store_i32(m.frame + FIELDS_AT, FRAME_HEADER_WORD + header_length - FIELDS)
     request.frame = m.frame
