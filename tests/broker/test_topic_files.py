@@ -14,6 +14,7 @@ from mqcore.broker.handlers import (
     ENTRIES_PER_GAP_MS,
     TOPICS_PER_GAP_MS,
 )
+from mqcore.broker.ports import AtOnce
 from mqcore.broker.request import REDO, Held
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.saving import Saving
@@ -38,14 +39,7 @@ class Later:
 
     def write(self) -> None:
         """What is being written, to its end."""
-        steps, done = self.begun.pop(0)
-        try:
-            for _ in steps:
-                continue
-        except OSError as error:
-            done(error)
-        else:
-            done(None)
+        AtOnce().run(*self.begun.pop(0))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop.toolchain import require_client
-from tests.support.stock import die_with_parent
+from tests.support.stock import die_with_parent, end_input
 
 END_TIMEOUT_S = 20
 MEMORY = "-Xmx256m"                 # for several commands at a time
@@ -85,15 +85,9 @@ class Desk:
 
     def close(self) -> None:
         """The end of its input ends it."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self._end()
+        if self._process is not None:
+            end_input(self._process, END_TIMEOUT_S)
+            self._end()
 
     def _begin(self) -> None:
         java, *rest = require_client("java")

@@ -26,7 +26,7 @@ from typing import Any
 
 from tests.interop.ask import ask
 from tests.interop.toolchain import require_client
-from tests.support.stock import die_with_parent
+from tests.support.stock import die_with_parent, end_input
 from tests.support.waiting import wait_until
 
 ANSWER_TIMEOUT_S = 60
@@ -161,14 +161,8 @@ class Members:
 
     def stop(self) -> None:
         """End the process: the end of its input ends it."""
-        if self._process.poll() is not None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        if self._process.poll() is None:
+            end_input(self._process, END_TIMEOUT_S)
 
     def tail(self) -> str:
         """The end of what it complained of."""

@@ -415,6 +415,17 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def end_input(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Wait for what ends with its input; what has not ended in time is killed."""
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _wait_until(condition: Callable[[], bool], started: StockProcess) -> None:
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:

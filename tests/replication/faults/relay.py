@@ -18,6 +18,8 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from tests.replication.faults.tasks import until_one_ends
+
 PIECE_BYTES = 1 << 16
 LINGER_NONE = struct.pack("ii", 1, 0)          # close with a reset
 CONNECT_S = 2.0
@@ -124,14 +126,10 @@ class FaultyRelay:
             return
         link = Link(near, far)
         self.links.append(link)
-        pumps = [asyncio.create_task(self._pump(link, 0, reader, far)),
-                 asyncio.create_task(self._pump(link, 1, far_reader, near))]
         try:
-            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            await until_one_ends(self._pump(link, 0, reader, far),
+                                 self._pump(link, 1, far_reader, near))
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
             self.links.remove(link)
             link.end()
 

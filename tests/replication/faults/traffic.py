@@ -25,6 +25,7 @@ from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.records import decode_records
 from tests.replication.faults.history import OK, REFUSED, Delivery, History, Send, body_of, name_in
+from tests.replication.faults.tasks import until_one_ends
 from tests.wire_live.peer import Peer, pull_fields, send_fields
 
 TOPIC = "BenchmarkTest"               # every broker has it
@@ -87,19 +88,8 @@ class Sender:
     async def _send_and_hear(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: int
     ) -> None:
-        """
-        Until either fails. No task group: one whose task has failed forgets that it was cancelled
-        at the same moment.
-        """
-        both = [asyncio.create_task(self._hear(reader)),
-                asyncio.create_task(self._send(writer, link))]
-        try:
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in both:
-                one.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-        for one in both:
+        """Until either fails."""
+        for one in await until_one_ends(self._hear(reader), self._send(writer, link)):
             if not one.cancelled():
                 one.result()
 
