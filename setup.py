@@ -69,24 +69,7 @@ DIRECTIVES = {
     "auto_pickle": False,
     "binding": False,
 }
-# -- what each module reads before its own lines, compiled once: a sixth of gcc's time. Another one
-#    went into the code of each module's import, which runs once: Cython marks it by a macro
-COMMON = """\
-#if !defined(__clang__) && !defined(MQ_DEBUG)
-#define CYTHON_SMALL_CODE __attribute__((cold, optimize("Og")))
-#endif
-#define CYTHON_COMPRESS_STRINGS 0
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
-#include <errno.h>
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-"""
+COMMON = (ROOT / "mqcore/include/mq_common.h").read_text(encoding="ascii")
 # -- of what Cython wrote, the functions that are there for Python (doors to native ones, what they
 #    share, types) are most of gcc's work. At -Og it is quicker at them. Native functions stay
 #    at -O2, and in QUICK modules, whose functions Python calls for each message, all that does not
@@ -106,18 +89,18 @@ SMALL = """\
 #define CYTHON_USE_PYLONG_INTERNALS 0
 #define CYTHON_FAST_THREAD_STATE 0
 """
+QUICK = (SHARED, "mqcore.client.", "mqcore.wire.", "mqcore.store.crc32")
+QUICK_CLASS = "CoordinatorRings"        # beside others that are not
 MARKED = r"(?m)^static (?!CYTHON_INLINE)(?=[\w ]+[ *](?:%s)\w*\([^;{]*\{)"
-FOR_PYTHON = MARKED % "__pyx_(?!f_|fuse_)|__Pyx"
+FOR_PYTHON = MARKED % rf"__pyx_(?!f_|fuse_|\w*\d{QUICK_CLASS}_)|__Pyx"
 LOOP = r"\b(?:for|while) \("
 WITHOUT_LOCK = "PyEval_SaveThread"
-QUICK = (SHARED, "mqcore.client.", "mqcore.wire.", "mqcore.shm.coordinator_rings",
-         "mqcore.store.crc32")
 ONCE = MARKED % (
     "__Pyx_(?:AddTraceback|ApiExport|CreateCode|Export|Import|Init|Raise|check_|modinit)")
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
-UNIT = "_native"                        # of each room: its modules that Python does not import
-FOR_PYTHON_TOO = re.compile(r"(?m)^(?:def|class|cpdef|cdef class) ")
-CIMPORT = re.compile(r"(?m)^\s*(?:from\s+(mqcore[\w.]*)\s+cimport|cimport\s+(mqcore[\w.]*))")
+UNIT = "_native"                        # of each room: its native modules
+HEAD = re.compile(r"# cython: .*\n")    # directives of a module
+IMPORT = re.compile(r"(?m)^\s*(?:from\s+(mqcore[\w.]*)\s+c?import|c?import\s+(mqcore[\w.]*))")
 PACKAGES = {
     "mqcore": "mqcore",
     "mqcore.workers": "workers",        # one file = one process; a top-level folder of its own
@@ -160,11 +143,13 @@ def module_of(path: Path) -> str:
 
 class Units:
     """
-    Which modules are compiled as one: those of a room that Python does not import. What gcc, the
-    linker and Cython do for a module before its first line is more than what most of them hold.
+    Which modules are compiled as one: those of a room. What gcc, the linker and Cython do for a
+    module before its first line is more than what most of them hold.
 
     A unit is a .pyx and a .pxd that include those of its members; who asks for a member is given
-    the unit (`declarations`). It takes Cython's insides: with another Cython each module is alone.
+    the unit: Cython by `declarations`, Python by what stands at its head, which the room's
+    `__init__` sees to. It takes Cython's insides: with another Cython each module is alone, and
+    the units are empty.
     """
 
     def __init__(self) -> None:
@@ -173,21 +158,21 @@ class Units:
         for path in sorted([*ROOT.glob("mqcore/**/*.pxd"), *ROOT.glob("mqcore/**/*.pyx")]):
             if path.stem != UNIT:
                 self._files.setdefault(module_of(path), []).append(path)
-        if knows_cython():
-            self._find()
+        self._find()
         self.unit_of = {name: unit for unit, names in self.members.items() for name in names}
 
     def _find(self) -> None:
         texts = {name: "".join(path.read_text(encoding="utf-8") for path in files)
                  for name, files in self._files.items()}
-        self._needs = {name: {one or other for one, other in CIMPORT.findall(text)} & texts.keys()
+        self._needs = {name: {one or other for one, other in IMPORT.findall(text)} & texts.keys()
                        for name, text in texts.items()}
-        native = {name for name in texts if not FOR_PYTHON_TOO.search(texts[name])
-                  and not self._files[name][-1].with_suffix(".pyi").exists()}
-        for room in sorted({name.rpartition(".")[0] for name in native}):
-            members = self._of({name for name in native if name.rpartition(".")[0] == room})
+        for room in sorted({name.rpartition(".")[0] for name in texts} - {"mqcore"}):
+            members = self._of({name for name in texts if name.rpartition(".")[0] == room})
             if sum(map(self._has_body, members)) > 1:
-                self.members[f"{room}.{UNIT}"] = self._ordered(members)
+                self.members[f"{room}.{UNIT}"] = self._ordered(members) if knows_cython() else []
+                # -- who needs one of them needs all that they need
+                self._needs |= dict.fromkeys(members, set().union(
+                    members, *map(self._needs.get, members)))
 
     def _has_body(self, name: str) -> bool:
         return self._files[name][-1].suffix == ".pyx"
@@ -227,11 +212,22 @@ class Units:
         for unit, members in self.members.items():
             for suffix in (".pxd", ".pyx"):
                 target = ROOT / (unit.replace(".", "/") + suffix)
-                update(target, "".join(f'include "{path.name}"\n' for name in members
-                                       for path in self._files[name] if path.suffix == suffix))
+                files = [path for name in members for path in self._files[name]
+                         if path.suffix == suffix]
+                heads = {found[0] for path in files
+                         if (found := HEAD.match(path.read_text(encoding="utf-8")))}
+                update(target, "".join([*sorted(heads),
+                                        self._named(members) if suffix == ".pyx" else "",
+                                        *(f'include "{path.name}"\n' for path in files)]))
                 written.add(target)
         for left in {*ROOT.glob(f"mqcore/**/{UNIT}.p[xy][dx]")} - written:
             left.unlink()
+
+    def _named(self, members: list[str]) -> str:
+        """Python's lines by which a unit is found under the names of its members, too."""
+        bodies = [name for name in members if self._has_body(name)]
+        return "import sys\n" + "".join(f'sys.modules["{name}"] = ' for name in bodies) + (
+            "sys.modules[__name__]\n") if bodies else ""
 
     def sources(self) -> dict[str, str]:
         """Module, or unit -> its .pyx."""

@@ -2,7 +2,7 @@
 The load of peers that begin whole handshakes of TLS, so many a second, and go with a reset.
 
 Open loop: handshake i is due at start + i / rate, whatever the server does; who is late makes up for
-a second of it. Each has a socket, PLACES at a time, and ANSWER_NS for its answer. One thread runs a
+a second of it. Each has a socket, SOCKETS at a time, and ANSWER_NS for its answer. One thread runs a
 load; no Python object is made for a handshake.
 """
 from libc.errno cimport EAGAIN, errno
@@ -76,14 +76,14 @@ cdef extern from *:
     int mq_knock(const char* host, uint16_t port, const char* source) noexcept nogil
 
 cdef enum:
-    PLACES = 1024
+    SOCKETS = 1024
     EVENTS_AT_ONCE = 64
     NEVER_FD = -1
 
-cdef int64_t NS_PER_S = 1_000_000_000
+cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t NS_PER_MS = 1_000_000
-cdef int64_t ANSWER_NS = 10 * NS_PER_S
-cdef int64_t LATE_NS = NS_PER_S
+cdef int64_t ANSWER_NS = 10 * SECOND_NS
+cdef int64_t LATE_NS = SECOND_NS
 
 
 cdef struct Place:
@@ -104,7 +104,7 @@ cdef class HandshakeLoad:
 
     cdef ShakeClient client
     cdef Place* places
-    cdef int32_t[PLACES] free_places
+    cdef int32_t[SOCKETS] free_places
     cdef int32_t free_count
     cdef int epoll
     cdef bytes host
@@ -124,15 +124,15 @@ cdef class HandshakeLoad:
         if rate <= 0:
             raise ValueError(f"rate {rate}: expected more than 0 handshakes a second")
         self.host, self.port, self.source = host.encode(), int(port), source.encode()
-        self.interval_ns = <int64_t>(NS_PER_S / rate)
+        self.interval_ns = <int64_t>(SECOND_NS / rate)
         shake_client_open(&self.client)
-        self.places = <Place*>calloc(PLACES, sizeof(Place))
+        self.places = <Place*>calloc(SOCKETS, sizeof(Place))
         if self.places == NULL:
             raise MemoryError
-        for i in range(PLACES):
+        for i in range(SOCKETS):
             self.places[i].fd = NEVER_FD
             self.free_places[i] = i
-        self.free_count = PLACES
+        self.free_count = SOCKETS
         self.epoll = epoll_create1(EPOLL_CLOEXEC)
         if self.epoll < 0:
             raise OSError(errno, "no epoll")
@@ -146,7 +146,7 @@ cdef class HandshakeLoad:
         """End what is under way."""
         cdef int32_t i
         if self.places != NULL:
-            for i in range(PLACES):
+            for i in range(SOCKETS):
                 if self.places[i].fd >= 0:
                     close(self.places[i].fd)
             free(self.places)
@@ -182,7 +182,7 @@ cdef class HandshakeLoad:
             for i in range(count):
                 self.go_on(<int32_t>events[i].data.u64)
             now_ns = monotonic_ns()
-            if now_ns - self.look_ns >= NS_PER_S:
+            if now_ns - self.look_ns >= SECOND_NS:
                 self.look_ns = now_ns
                 self.give_up(now_ns)
 
@@ -251,6 +251,6 @@ cdef class HandshakeLoad:
 
     cdef void give_up(self, int64_t now_ns) noexcept nogil:
         cdef int32_t i
-        for i in range(PLACES):
+        for i in range(SOCKETS):
             if self.places[i].fd >= 0 and now_ns - self.places[i].since_ns > ANSWER_NS:
                 self.leave(i, False)

@@ -1,1 +1,2 @@
 """Message filters: SQL92 expressions over properties, and the Bloom filter of queue units."""
+from mqcore.filter import _native as _native

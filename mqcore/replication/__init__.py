@@ -1,1 +1,2 @@
 """Logs that follow each other: both ends of RocketMQ's replication, and what slaves ask besides."""
+from mqcore.replication import _native as _native

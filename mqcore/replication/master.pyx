@@ -92,7 +92,7 @@ cdef enum:
 # -- what there is to say --------------------------------------------------------------------------
 
 
-cdef void note(Master* m, const Link* l, int kind, int64_t value) noexcept nogil:
+cdef void master_note(Master* m, const Link* l, int kind, int64_t value) noexcept nogil:
     if m.notes_count == MASTER_NOTES_MAX:
         m.notes_lost += 1
         return
@@ -111,7 +111,7 @@ cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil
     if kind not in (NOTE_LEFT, NOTE_SILENT):
         m.refused += 1
     if l.reported or kind != NOTE_LEFT:
-        note(m, l, kind, value)
+        master_note(m, l, kind, value)
     greet_drop(&l.greet)
     if l.checking:
         checker_leave(m.checker, place_of(m, l))
@@ -155,7 +155,7 @@ cdef bint begin(Master* m, Link* l, int64_t asked, int64_t published, int64_t no
     l.acked = asked
     l.even_ms = l.goal_ms = now_ms
     l.goal = published
-    note(m, l, NOTE_SLAVE, l.position)
+    master_note(m, l, NOTE_SLAVE, l.position)
     return True
 
 
@@ -204,7 +204,7 @@ cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcep
     return True
 
 
-cdef void link_take(Master* m, Link* l, int64_t now_ms) noexcept nogil:
+cdef void link_hear(Master* m, Link* l, int64_t now_ms) noexcept nogil:
     """What it says, within limits."""
     cdef uint8_t bytes[READ_BYTES]
     cdef int64_t got, at
@@ -290,7 +290,7 @@ cdef bint open_file(Master* m, Link* l) noexcept nogil:
     return False
 
 
-cdef bint begin_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
+cdef bint next_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noexcept nogil:
     """The next frame that there is to be sent; False: none now."""
     cdef int64_t size = 0
     l.waits = False
@@ -346,7 +346,7 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
     cdef bint word
     while done < TURN_BYTES:
         word = l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and is_untold(m, l)
-        if not word and l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and not begin_frame(
+        if not word and l.head_sent == FRAME_HEAD_SIZE and l.left == 0 and not next_frame(
                 m, l, published, now_ms):
             return done
         before = l.position
@@ -500,7 +500,7 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
         if l.fd < 0:
             continue
         if l.readable:
-            link_take(m, l, now_ms)
+            link_hear(m, l, now_ms)
         if l.fd >= 0 and l.greet.bytes != NULL and not l.blocked:
             push_greeting(m, l)
         if l.fd >= 0 and l.reported and not l.blocked and l.greet.bytes == NULL:

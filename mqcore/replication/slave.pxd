@@ -47,7 +47,7 @@ cdef enum:
     SLAVE_NOTES_MAX = 16
     LINGER_BYTES = 8192               # of a small request
     GREETING_BYTES_MAX = GREETING_FIXED_SIZE + GREETING_WORDS_MAX
-    BELL_KEY = 0                      # of epoll
+    SLAVE_BELL = 0                    # of epoll
     LINK_KEY = 1
 
 cpdef enum:

@@ -60,7 +60,7 @@ cdef enum:
     RESULTS_WAIT_MS = 5000            # after a link that failed; then they count as lost
 
 
-cdef void note(Slave* s, int kind, int64_t value) noexcept nogil:
+cdef void slave_note(Slave* s, int kind, int64_t value) noexcept nogil:
     if s.notes_count < SLAVE_NOTES_MAX:
         s.notes[s.notes_count] = kind
         s.values[s.notes_count] = value
@@ -80,7 +80,7 @@ cdef void link_end(Slave* s, int kind, int64_t value) noexcept nogil:
     """No link; kind: why, as a SlaveNote."""
     if s.fd < 0:
         return
-    note(s, kind, value)
+    slave_note(s, kind, value)
     link_drop(s)
 
 
@@ -235,7 +235,7 @@ cdef bint feed_greeting(Slave* s, const uint8_t* data, int64_t size) noexcept no
     if part < size:                    # it says no more before it is answered
         link_end(s, NOTE_BAD_FRAME, size - part)
         return False
-    note(s, NOTE_GREETED, s.greeting)
+    slave_note(s, NOTE_GREETED, s.greeting)
     return True
 
 
@@ -455,7 +455,7 @@ cdef void connected(Slave* s, int64_t now_ms) noexcept nogil:
         return
     s.links += 1
     s.heard_ms = now_ms
-    note(s, NOTE_LINKED, load_i64_acquire(&s.shm.log.published))
+    slave_note(s, NOTE_LINKED, load_i64_acquire(&s.shm.log.published))
 
 
 cdef void slave_turn(Slave* s, int64_t now_ms) noexcept nogil:
@@ -500,7 +500,7 @@ cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil:
     cdef epoll_event events[EVENTS_A_WAIT]
     cdef int i, count = epoll_wait(s.epoll, events, EVENTS_A_WAIT, <int>timeout_ms)
     for i in range(count):
-        if events[i].data.u64 == BELL_KEY or s.fd < 0:
+        if events[i].data.u64 == SLAVE_BELL or s.fd < 0:
             continue
         if s.connecting:
             connected(s, steady_ms())

@@ -19,10 +19,10 @@ from mqcore.epoll cimport (
 )
 from mqcore.layout cimport PRODUCER_HA_SLAVE, SLOT_HA_SLAVE
 from mqcore.replication.slave cimport (
-    BELL_KEY,
     CLAIM_BYTES,
     GREETING_BYTES_MAX,
     LINK_KEY,
+    SLAVE_BELL,
     Slave,
     believe,
     link_begin,
@@ -68,7 +68,7 @@ cdef class SlaveLoop:
         self.configure(heartbeat_ms=heartbeat_ms, housekeeping_ms=housekeeping_ms)
         self.s.epoll = epoll_create1(EPOLL_CLOEXEC)
         event.events = EPOLLIN | EPOLLET
-        event.data.u64 = BELL_KEY
+        event.data.u64 = SLAVE_BELL
         if self.s.epoll < 0 or epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, self.s.slot.bell, &event):
             raise OSError(errno, os.strerror(errno))
 

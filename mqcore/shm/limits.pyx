@@ -22,7 +22,7 @@ cdef enum:
     KEY_MIN = SERVING_COUNT_MAX + 1    # below: 0, nobody's; else who claims it, + 1
 
 
-cdef inline uint64_t key_of(const LimitPlace* place) noexcept nogil:
+cdef inline uint64_t place_key(const LimitPlace* place) noexcept nogil:
     return <uint64_t>load_i64_acquire(<const int64_t*>&place.key)
 
 
@@ -37,11 +37,11 @@ cdef bint is_idle(const Shm* shm, const LimitPlace* place, int64_t now_us) noexc
 
 cdef uint64_t settled_key(const LimitPlace* place) noexcept nogil:
     """Whose it is, once nobody claims it; a claim that stays is of a process that died."""
-    cdef uint64_t key = key_of(place)
+    cdef uint64_t key = place_key(place)
     cdef int32_t look = 0
     while 0 < key < <uint64_t>KEY_MIN and look < CLAIM_LOOKS_MAX:
         cpu_pause()
-        key = key_of(place)
+        key = place_key(place)
         look += 1
     return key
 
@@ -101,7 +101,7 @@ cdef LimitPlace* limit_enter(Shm* shm, uint64_t key, int32_t serving, int64_t no
         store_i32_release(&place.connections[serving],
                           place.connections[serving] + 1)
         full_fence()                   # who wants it sees us, or we see his key (T5)
-        if key_of(place) == key:
+        if place_key(place) == key:
             return place
         limit_leave(place, serving)
     return NULL
@@ -139,7 +139,7 @@ cdef bint limit_passes(const int64_t* due_us, int64_t now_us) noexcept nogil:
 cdef void limits_clear(Shm* shm, int32_t serving) noexcept nogil:
     cdef int32_t i
     for i in range(LIMIT_PLACES):
-        if key_of(&shm.limits[i]) == 0:
+        if place_key(&shm.limits[i]) == 0:
             continue
         swap_i64(<int64_t*>&shm.limits[i].key, serving + 1, 0)
         store_i32_release(&shm.limits[i].connections[serving], 0)
@@ -181,4 +181,4 @@ cdef class LimitTable:
         """Place -> (connections, requests in flight) of all that belong to somebody."""
         return {i: (limit_connections(&self.segment.shm, &self.segment.shm.limits[i]),
                     limit_in_flight(&self.segment.shm, &self.segment.shm.limits[i]))
-                for i in range(LIMIT_PLACES) if key_of(&self.segment.shm.limits[i])}
+                for i in range(LIMIT_PLACES) if place_key(&self.segment.shm.limits[i])}

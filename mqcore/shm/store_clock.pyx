@@ -19,7 +19,7 @@ cdef enum:
     DOUBT_MS = 1_000                  # T8
     DOUBTED_MS = 10_000
     KEPT_MS = 1_000                   # a log that is younger by so little changes nothing
-    LOOKS_MAX = 1_000
+    CLOCK_LOOKS_MAX = 1_000
 
 
 cdef inline int64_t knot_at(const ClockKnot* knot, int64_t steady) noexcept nogil:
@@ -81,7 +81,7 @@ cdef int64_t store_clock_turn(StoreClock* clock, int64_t wall, int64_t steady) n
 cdef void store_clock_look(const StoreClock* shared, StoreClock* view) noexcept nogil:
     cdef int32_t sequence, tries
     cdef StoreClock copy
-    for tries in range(LOOKS_MAX):     # a writer may have died over a knot: then it stays odd for a while
+    for tries in range(CLOCK_LOOKS_MAX):     # a writer may have died over a knot: then it stays odd for a while
         sequence = load_i32_acquire(&shared.sequence)
         if sequence == view.sequence and view.count:
             return

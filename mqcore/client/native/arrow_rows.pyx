@@ -27,7 +27,7 @@ cdef enum:
     ID_DIGITS = 12
     LEFT_OUT_MAX = 64
 
-cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
+cdef int32_t _ROW_PROPERTIES_MAX = LENGTH_MAX
 cdef bytes _FIXED = b"WAIT\x01true\x02UNIQ_KEY\x01"
 cdef const uint8_t* _fixed = <const uint8_t*>PyBytes_AS_STRING(_FIXED)
 cdef Py_ssize_t _fixed_size = len(_FIXED)
@@ -253,9 +253,9 @@ cdef class ArrowRows:
             if not body.size:
                 raise ConfigError("a row has no body: brokers take no empty messages")
             properties_size = self.properties_size(row)
-            if properties_size > _PROPERTIES_LENGTH_MAX:
+            if properties_size > _ROW_PROPERTIES_MAX:
                 raise MessageTooLarge(f"properties of {properties_size} bytes: expected at most"
-                                      f" {_PROPERTIES_LENGTH_MAX}")
+                                      f" {_ROW_PROPERTIES_MAX}")
             item_size = BATCH_ITEM_BODY + body.size + PROPERTIES_LENGTH_SIZE + properties_size
             if row > first and size + item_size > size_max:
                 break

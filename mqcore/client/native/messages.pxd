@@ -32,3 +32,10 @@ cdef class ResultCore:
     cdef public object region_id
     cdef public object transaction_id
     cdef public bint is_traced
+
+
+# Names of properties, as texts.
+cdef object _WAIT
+cdef object _TAGS
+cdef object _KEYS
+cdef object _UNIQ_KEY

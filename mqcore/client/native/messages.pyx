@@ -1,4 +1,4 @@
-# cython: freethreading_compatible=True, binding=True
+# cython: freethreading_compatible=True
 """What messages to send and their results hold, without a dict and a tracked object for each."""
 cimport cython
 from cpython.object cimport Py_TYPE, PyTypeObject
@@ -17,10 +17,10 @@ cdef extern from *:
 
 from mqcore.wire.properties import KEYS, TAGS, UNIQ_KEY, WAIT
 
-cdef object _WAIT = WAIT
-cdef object _TAGS = TAGS
-cdef object _KEYS = KEYS
-cdef object _UNIQ_KEY = UNIQ_KEY
+_WAIT = WAIT
+_TAGS = TAGS
+_KEYS = KEYS
+_UNIQ_KEY = UNIQ_KEY
 cdef tuple _NOTHING = ()
 
 
@@ -31,6 +31,7 @@ cdef inline void _leave_unwatched(object one, PyTypeObject* base) noexcept:
         PyObject_GC_UnTrack(one)
 
 
+@cython.binding(True)
 @cython.no_gc
 cdef class MessageCore:
     """Topic, body, flag and properties; a class on top of it says what may be in them."""
@@ -99,6 +100,7 @@ def _message(kind, topic, body, flag, properties):
 
 @cython.no_gc
 @cython.auto_pickle(False)
+@cython.binding(True)
 cdef class ResultCore:
     """Where a message went: what SendResult has, whose fields these are."""
 

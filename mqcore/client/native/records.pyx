@@ -1,4 +1,4 @@
-# cython: freethreading_compatible=True, binding=True
+# cython: freethreading_compatible=True
 """
 Cuts the body of a pull into messages that decode themselves when they are looked at.
 
@@ -45,9 +45,9 @@ from ipaddress import ip_address
 from mqcore.wire.properties import MAX_OFFSET, MIN_OFFSET, decode_properties
 from mqcore.wire.records import RecordError, decompress
 
-cdef const char* TAGS = b"TAGS\x01"
+cdef const char* TAGS_ITEM = b"TAGS\x01"
 cdef enum:
-    TAGS_LENGTH = 5
+    TAGS_ITEM_LENGTH = 5
 
 
 cdef class StoredRecord:
@@ -190,8 +190,8 @@ cdef object tags_of(StoredRecord made):
         item_end = <const uint8_t*>memchr(at, PROPERTY_SEPARATOR, end - at)
         if item_end == NULL:
             item_end = end
-        if item_end - at > TAGS_LENGTH and memcmp(at, TAGS, TAGS_LENGTH) == 0:
-            found = (<const char*>at)[TAGS_LENGTH:item_end - at].decode("utf-8", "replace")
+        if item_end - at > TAGS_ITEM_LENGTH and memcmp(at, TAGS_ITEM, TAGS_ITEM_LENGTH) == 0:
+            found = (<const char*>at)[TAGS_ITEM_LENGTH:item_end - at].decode("utf-8", "replace")
         at = item_end + 1
     return found
 

@@ -15,7 +15,7 @@ from posix.unistd cimport getpid
 from mqcore.endian cimport store_i16, store_i32
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
-from mqcore.client.native.messages cimport MessageCore
+from mqcore.client.native.messages cimport _KEYS, _TAGS, _UNIQ_KEY, _WAIT, MessageCore
 from mqcore.layout cimport (
     BATCH_ITEM_BODY,
     BATCH_ITEM_FIXED_SIZE,
@@ -65,10 +65,6 @@ cdef int64_t _FRAME_LENGTH_MAX = FRAME_LENGTH_MAX
 cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
 cdef int64_t _CLOCK_STEP_BACK_MS = 1_000_000
 cdef int64_t _DAYS_32_MS = 32 * 86_400_000
-cdef object _UNIQ_KEY = UNIQ_KEY
-cdef object _TAGS = TAGS
-cdef object _KEYS = KEYS
-cdef object _WAIT = WAIT
 cdef object _DELAY = DELAY
 cdef object _TRANSACTION_PREPARED = TRANSACTION_PREPARED
 cdef const char* _DIGITS = b"0123456789ABCDEF"

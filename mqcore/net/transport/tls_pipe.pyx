@@ -30,18 +30,18 @@ cdef enum:                             # of OpenSSL
     RECORD_WORK = 500
     MESSAGE_WORK = 5_000               # of one to TLS: new keys
 
-cdef const TlsLibrary* ssl = NULL
+cdef const TlsLibrary* pipe_ssl = NULL
 cdef void* socket_method = NULL
 
 
 # -- what OpenSSL calls ------------------------------------------------------------------------------
 
 cdef int bio_read(void* bio, void* into, int room) noexcept nogil:
-    cdef TlsPipe* pipe = <TlsPipe*>ssl.BIO_get_data(bio)
+    cdef TlsPipe* pipe = <TlsPipe*>pipe_ssl.BIO_get_data(bio)
     cdef ssize_t got
-    ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
+    pipe_ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
     if pipe.drained or pipe.work >= pipe.work_max:
-        ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        pipe_ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
         return -1
     if pipe.empty_bytes > EMPTY_BYTES_MAX:
         return -1
@@ -53,16 +53,16 @@ cdef int bio_read(void* bio, void* into, int room) noexcept nogil:
         return <int>got
     if got < 0 and (errno == EAGAIN or errno == EINTR):
         pipe.drained = True
-        ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        pipe_ssl.BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
         return -1
     pipe.ended = True
     return <int>got
 
 
 cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
-    cdef TlsPipe* pipe = <TlsPipe*>ssl.BIO_get_data(bio)
+    cdef TlsPipe* pipe = <TlsPipe*>pipe_ssl.BIO_get_data(bio)
     cdef ssize_t sent
-    ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
+    pipe_ssl.BIO_clear_flags(bio, BIO_FLAGS_ALL)
     if pipe.ended:
         return -1                      # nobody hears an alert about it
     while True:
@@ -70,7 +70,7 @@ cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
         if sent >= 0:
             return <int>sent
         if errno == EAGAIN:
-            ssl.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY)
+            pipe_ssl.BIO_set_flags(bio, BIO_FLAGS_WRITE | BIO_FLAGS_SHOULD_RETRY)
             return -1
         if errno == EINTR:
             continue
@@ -92,19 +92,19 @@ cdef long bio_ctrl(void* bio, int what, long number, void* pointer) noexcept nog
     if what == BIO_CTRL_FLUSH:
         return 1
     if what == BIO_CTRL_EOF:
-        return (<TlsPipe*>ssl.BIO_get_data(bio)).ended
+        return (<TlsPipe*>pipe_ssl.BIO_get_data(bio)).ended
     return 0
 
 
 cdef void pipe_use(const TlsLibrary* library) noexcept nogil:
-    global ssl, socket_method
+    global pipe_ssl, socket_method
     if ssl != NULL:
         return                         # a thread may read it: with a new certificate nothing changes
     socket_method = library.BIO_meth_new(BIO_KIND, "connection")
     library.BIO_meth_set_read(socket_method, <void*>bio_read)
     library.BIO_meth_set_write(socket_method, <void*>bio_write)
     library.BIO_meth_set_ctrl(socket_method, <void*>bio_ctrl)
-    ssl = library
+    pipe_ssl = library
 
 
 # -- a pipe's way ------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ cdef TlsPipe* pipe_open(void* context, int fd, uint64_t id) noexcept nogil:
     cdef TlsPipe* pipe = <TlsPipe*>calloc(1, sizeof(TlsPipe))
     if pipe == NULL:
         return NULL
-    ssl.SSL_CTX_up_ref(context)
+    pipe_ssl.SSL_CTX_up_ref(context)
     pipe.context = context
     pipe.fd = fd
     pipe.id = id
@@ -122,24 +122,24 @@ cdef TlsPipe* pipe_open(void* context, int fd, uint64_t id) noexcept nogil:
 
 cdef void let_context_go(TlsPipe* pipe) noexcept nogil:
     if pipe.context != NULL:
-        ssl.SSL_CTX_free(pipe.context)
+        pipe_ssl.SSL_CTX_free(pipe.context)
         pipe.context = NULL
 
 
 cdef bint make(TlsPipe* pipe) noexcept nogil:
     """What OpenSSL has for a connection; False: no memory."""
     cdef void* bio
-    pipe.ssl = ssl.SSL_new(pipe.context)
+    pipe.ssl = pipe_ssl.SSL_new(pipe.context)
     let_context_go(pipe)
-    bio = ssl.BIO_new(socket_method) if pipe.ssl != NULL else NULL
+    bio = pipe_ssl.BIO_new(socket_method) if pipe.ssl != NULL else NULL
     if bio == NULL:
         return False
-    ssl.BIO_set_data(bio, pipe)
-    ssl.BIO_set_init(bio, 1)
-    ssl.SSL_set_bio(pipe.ssl, bio, bio)
-    ssl.SSL_set_accept_state(pipe.ssl)
-    ssl.SSL_set_msg_callback(pipe.ssl, <void*>count_message)
-    ssl.SSL_ctrl(pipe.ssl, CTRL_MSG_CALLBACK_ARG, 0, pipe)
+    pipe_ssl.BIO_set_data(bio, pipe)
+    pipe_ssl.BIO_set_init(bio, 1)
+    pipe_ssl.SSL_set_bio(pipe.ssl, bio, bio)
+    pipe_ssl.SSL_set_accept_state(pipe.ssl)
+    pipe_ssl.SSL_set_msg_callback(pipe.ssl, <void*>count_message)
+    pipe_ssl.SSL_ctrl(pipe.ssl, CTRL_MSG_CALLBACK_ARG, 0, pipe)
     return True
 
 
@@ -148,27 +148,27 @@ cdef void pipe_step(TlsPipe* pipe) noexcept nogil:
     pipe.drained = False
     pipe.work = 0
     pipe.work_max = SHAKE_STEP_WORK
-    ssl.ERR_clear_error()
+    pipe_ssl.ERR_clear_error()
     if pipe.ssl == NULL and not make(pipe):
         pipe.error = PIPE_NO_MEMORY
     else:
-        result = ssl.SSL_do_handshake(pipe.ssl)
+        result = pipe_ssl.SSL_do_handshake(pipe.ssl)
         if result == 1:
             pipe.error = PIPE_DONE
             return
-        pipe.error = ssl.SSL_get_error(pipe.ssl, result)
+        pipe.error = pipe_ssl.SSL_get_error(pipe.ssl, result)
         if pipe.error == SSL_ERROR_WANT_READ or pipe.error == SSL_ERROR_WANT_WRITE:
             return
-        pipe.code = ssl.ERR_peek_error()
-        pipe.verified = ssl.SSL_get_verify_result(pipe.ssl)
-    ssl.ERR_clear_error()
-    ssl.SSL_free(pipe.ssl)             # nothing more is said to it
+        pipe.code = pipe_ssl.ERR_peek_error()
+        pipe.verified = pipe_ssl.SSL_get_verify_result(pipe.ssl)
+    pipe_ssl.ERR_clear_error()
+    pipe_ssl.SSL_free(pipe.ssl)             # nothing more is said to it
     pipe.ssl = NULL
 
 
 cdef void pipe_let_go(TlsPipe* pipe) noexcept nogil:
     let_context_go(pipe)
-    ssl.SSL_free(pipe.ssl)
+    pipe_ssl.SSL_free(pipe.ssl)
     pipe.ssl = NULL
 
 

@@ -38,7 +38,7 @@ cdef extern from "<fcntl.h>" nogil:
     int O_CLOEXEC
 
 cdef enum:
-    READERS = 64                      # threads that wait for the disk
+    COMPARERS = 64                    # threads that wait for the disk
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 
 cdef int64_t TIMES_UNKNOWN = 0x7FFFFFFFFFFFFFFF      # no file is younger
@@ -130,7 +130,7 @@ cdef class QueueComparison(QueueCutting):
     def look_at_all(self, ends: QueueEnds, bint by_folders, bint doubts) -> None:
         side_by_side(self.look_at_part, [          # best for neighbours
             (first, ends.unchanged_ns or TIMES_UNKNOWN, ends.in_place, by_folders, doubts)
-            for first in range(min(READERS, self.shm.head.queue_count))])
+            for first in range(min(COMPARERS, self.shm.head.queue_count))])
 
     def look_at_part(self, int32_t first, int64_t unchanged_ns, bint in_place, bint by_folders,
                      bint doubts) -> None:
@@ -143,11 +143,11 @@ cdef class QueueComparison(QueueCutting):
             while number < self.shm.head.queue_count:
                 found = &self.found[number]
                 queue = &self.shm.queues[number]
-                number += READERS
+                number += COMPARERS
                 if found.known_max <= 0:
                     continue
                 as_left = (folder_as_left(self.folder_text, queue, unchanged_ns) if by_folders
-                           else self.as_known(number - READERS, unchanged_ns, in_place))
+                           else self.as_known(number - COMPARERS, unchanged_ns, in_place))
                 if doubts:
                     found.doubted = not as_left
                 elif as_left:
