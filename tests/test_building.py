@@ -14,13 +14,13 @@ import pytest
 
 from mqcore.client.native.records import StoredRecord
 from mqcore.shm.ring import RingEnd
-from tests.imports import module_of, sources
+from tests.imports import STATEMENT, module_of, sources, without_comments
 
 ROOT = Path(__file__).parents[1]
-MODULES = ["mqcore.net.serving._native", "mqcore.replication.master"]
+MODULES = ["mqcore.net.serving._native", "mqcore.store.reader"]
 # -- read before them: their .pxd have inline functions that use what the former only declare, and
 #    include the same headers in another order
-OTHERS = ["mqcore.net.transport._native", "mqcore.store.log.producer"]
+OTHERS = ["mqcore.net.transport._native", "mqcore.store.log._native"]
 TRANSLATE = """
 import gc, multiprocessing, runpy, sys
 import setuptools
@@ -178,40 +178,45 @@ def test_an_error_in_native_code_names_file_line_and_function() -> None:
 
     place = traceback.extract_tb(raised.value.__traceback__)[-1]
     assert (place.filename, place.name) == (
-        "mqcore/shm/ring.pyx", "mqcore.shm.ring.RingEnd.__init__")
+        "mqcore/shm/ring.pyx", "mqcore.shm._native.RingEnd.__init__")
     line = (ROOT / place.filename).read_text(encoding="utf-8").splitlines()[(place.lineno or 0) - 1]
     assert "power of two" in line
 
 
-def test_what_python_does_not_import_is_one_module_for_a_room(tmp_path: Path) -> None:
+def test_the_native_modules_of_a_room_are_one_module(tmp_path: Path) -> None:
     """
-    `base` is needed by `door`, which the others need: it cannot wait for them. `kinds` needs one of
-    them and is needed by another. What has a room for itself is compiled by itself.
+    `base` is needed by what `first` needs of another room: it cannot wait for the others. `kinds`
+    needs one of them and is needed by another. What has a room for itself is compiled by itself.
     """
     room, other = tmp_path / "mqcore/room", tmp_path / "mqcore/other"
+    room.mkdir(parents=True)
     for name, text in {
-        "base.pxd": "", "base.pyx": "cdef int base() noexcept nogil:\n    return 1\n",
-        "door.pxd": "from mqcore.room.base cimport base\n", "door.pyx": "def door():\n    base()\n",
-        "door.pyi": "", "first.pxd": "from mqcore.room.door cimport door\n",
-        "first.pyx": "from mqcore.room.kinds cimport Kind\n",
+        "base.pxd": "", "base.pyx": "", "door.pyx": "# cython: binding=True\ndef door():\n    pass\n",
+        "first.pxd": "", "first.pyx": ("from mqcore.other.one cimport one\n"
+                                       "from mqcore.room.kinds cimport Kind\n"),
         "kinds.pxd": "from mqcore.room.second cimport second\n",
-        "second.pxd": "cdef int second() noexcept nogil\n", "second.pyx": "", "types.pxd": "",
+        "second.pxd": "cdef int second() noexcept nogil\n",
+        "second.pyx": "from mqcore.room.third import third\n", "third.pyx": "", "types.pxd": "",
     }.items():
-        room.mkdir(parents=True, exist_ok=True)
         (room / name).write_text(text)
     other.mkdir()
     (other / "_native.pyx").touch()
-    for name in ("one.pxd", "one.pyx"):
-        (other / name).touch()
+    (other / "one.pxd").write_text("from mqcore.room.base cimport base\n")
+    (other / "one.pyx").touch()
 
     made = subprocess.run([sys.executable, "-c", MADE, str(tmp_path)], cwd=ROOT, check=True,
                           capture_output=True, text=True, timeout=300).stdout.split()
 
-    assert made == ["mqcore.other.one", "mqcore.room._native", "mqcore.room.base",
-                    "mqcore.room.door"]
-    assert (room / "_native.pyx").read_text() == 'include "second.pyx"\ninclude "first.pyx"\n'
-    assert (room / "_native.pxd").read_text() == (
-        'include "second.pxd"\ninclude "kinds.pxd"\ninclude "first.pxd"\n')
+    assert made == ["mqcore.other.one", "mqcore.room._native", "mqcore.room.base"]
+    head, _, rest = (room / "_native.pyx").read_text().partition("import sys\n")
+    named, _, included = rest.partition("\n")
+    assert head == "# cython: binding=True\n"
+    assert sorted(re.findall(r'sys.modules\["([\w.]+)"\] = ', named)) == [
+        "mqcore.room.door", "mqcore.room.first", "mqcore.room.second", "mqcore.room.third"]
+    assert included == "".join(
+        f'include "{name}.pyx"\n' for name in ("door", "third", "second", "first"))
+    assert (room / "_native.pxd").read_text() == "".join(
+        f'include "{name}.pxd"\n' for name in ("second", "kinds", "first"))
     assert not (other / "_native.pyx").exists()
 
 
@@ -223,6 +228,57 @@ def test_what_is_in_place_is_what_a_build_makes() -> None:
 
     assert there == {*made, "mqcore._cyutility"}
     assert len(made) < len(sources(".pyx", folders=("mqcore",)))
+
+
+NAMED = [re.compile(pattern, re.MULTILINE) for pattern in (
+    r"^(?:cdef class|class|def|c(?:p)?def enum|cdef struct|cdef packed struct|cdef union) (\w+)",
+    r"^cp?def (?!class|enum|struct|packed|union|extern)(?:inline )?[\w.\[\], ]+?[ *\]](\w+)\s*(?:\(|=|$)",
+    r"^(\w+) *(?::[^=\n]+)?= ")]
+BLOCK = re.compile(r"^c(?:p)?def (enum|extern)[^\n]*:\n((?: {4}[^\n]*\n|\n)+)", re.MULTILINE)
+INSIDE = {"enum": re.compile(r"^ {4}(\w+)", re.MULTILINE),
+          "extern": re.compile(r"^ {4}[\w *]+?(\w+)(?: \"\w+\")?\(", re.MULTILINE)}
+
+
+def meanings(path: Path) -> set[tuple[str, str]]:
+    """The names of a native file, each with where it is from."""
+    text = without_comments(path.read_text(encoding="utf-8"))
+    own = module_of(path)
+    found = set()
+    for one in STATEMENT.finditer(text):
+        for name in re.split(",", (one["names"] or one["modules"] or "").strip("() \n")):
+            words = name.split()
+            if words and one["source"]:
+                found.add((words[-1], f"{one['source']}.{words[0]}"))
+            elif words:
+                found.add((words[-1].partition(".")[0], one[0].split()[0] + " " + words[0]))
+    found |= {(name, f"{own}.{name}") for pattern in NAMED for name in pattern.findall(text)}
+    found |= {(name, f"C: {name}" if block[1] == "extern" else f"{own}.{name}")
+              for block in BLOCK.finditer(text) for name in INSIDE[block[1]].findall(block[2])}
+    return found
+
+
+@pytest.mark.parametrize("unit", sorted((ROOT / "mqcore").rglob("_native.pyx")),
+                         ids=module_of)
+def test_no_name_means_two_things_in_one_module(unit: Path) -> None:
+    """Cython takes a second `import`, or `def`, of a name for the only one, and says nothing."""
+    room = module_of(unit).rpartition(".")[0]
+    known: dict[str, set[str]] = {}
+    for made in (unit, unit.with_suffix(".pxd")):
+        for name in re.findall(r'include "(.*)"', made.read_text(encoding="utf-8")):
+            for one, where in meanings(unit.with_name(name)):
+                known.setdefault(one, set()).add(where)
+
+    assert len(known) > 1
+    for name, places in known.items():
+        if f"C: {name}" in places:
+            places -= {one for one in places if one.startswith(room)}
+    assert {name: places for name, places in known.items() if len(places) > 1} == {}
+
+
+@pytest.mark.parametrize("module", sorted(map(module_of, sources(".pyx", folders=("mqcore",)))))
+def test_a_native_module_can_be_the_first_that_is_imported(module: str) -> None:
+    subprocess.run([sys.executable, "-c", f"import sys, {module}; sys.modules['{module}'].__file__"],
+                   cwd=ROOT, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])     # false: no header is there

@@ -3,7 +3,7 @@ from typing import Any
 from mqcore.bench.engine import LoadEngine
 from mqcore.bench.templates import Template
 
-DEPTH_MAX: int
+PULLS_MAX: int
 
 class ConsumeLoad(LoadEngine):
     def __init__(

@@ -26,7 +26,7 @@ from mqcore.wire.digits cimport NUMBER_LENGTH_MAX
 cdef enum:
     FRAME_SPARE = 64
 
-DEPTH_MAX = 4096
+PULLS_MAX = 4096
 
 
 cdef struct Slice:
@@ -68,8 +68,8 @@ cdef class ConsumeLoad(LoadEngine):
     def __cinit__(self, list sockets, int64_t output_limit, list templates, list slices, int depth,
                   bint repeat=False):
         cdef int32_t i
-        if not 1 <= depth <= DEPTH_MAX:
-            raise ValueError(f"depth {depth}: expected 1 to {DEPTH_MAX}")
+        if not 1 <= depth <= PULLS_MAX:
+            raise ValueError(f"depth {depth}: expected 1 to {PULLS_MAX}")
         if not templates or not slices:
             raise ValueError("templates and slices: expected at least one of each")
         self.depth = depth

@@ -41,7 +41,6 @@ cdef extern from "<sys/timerfd.h>" nogil:
     int timerfd_settime(int fd, int flags, const itimerspec* value, itimerspec* old) noexcept
 
 cdef extern from "<sys/socket.h>" nogil:
-    int MSG_NOSIGNAL, MSG_DONTWAIT
     Py_ssize_t recv(int fd, void* target, size_t size, int flags) noexcept
     Py_ssize_t send(int fd, const void* source, size_t size, int flags) noexcept
 

@@ -3,7 +3,7 @@ from typing import Any
 from mqcore.bench.engine import LoadEngine
 from mqcore.bench.templates import Template
 
-DEPTH_MAX: int
+SENDS_MAX: int
 TEMPLATES_MAX: int
 
 class ProduceLoad(LoadEngine):

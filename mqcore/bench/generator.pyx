@@ -38,7 +38,7 @@ cdef enum:
     ONEWAY_SLOT = 1 << 24                 # no request in flight has it: an answer is unexpected
     POSITION_DIGITS = 16                  # the end of an offset message id, hexadecimal
 
-DEPTH_MAX = 65_536
+SENDS_MAX = 65_536
 TEMPLATES_MAX = 1024
 
 
@@ -80,8 +80,8 @@ cdef class ProduceLoad(LoadEngine):
     def __cinit__(self, list sockets, int64_t output_limit, list templates, int depth,
                   double rate=0.0, list oneway_templates=None, object commit=None):
         cdef int32_t i, slot
-        if not 1 <= depth <= DEPTH_MAX:
-            raise ValueError(f"depth {depth}: expected 1 to {DEPTH_MAX}")
+        if not 1 <= depth <= SENDS_MAX:
+            raise ValueError(f"depth {depth}: expected 1 to {SENDS_MAX}")
         if rate < 0:
             raise ValueError(f"rate {rate}: expected messages per second, or 0 for closed loop")
         if len(templates) != len(sockets) or not 1 <= len(templates[0]) <= TEMPLATES_MAX:

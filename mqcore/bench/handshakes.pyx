@@ -9,7 +9,7 @@ from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport calloc, free
 
-from mqcore.bench.engine cimport monotonic_ns
+from mqcore.bench.engine cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic_ns
 from mqcore.bench.tls13 cimport (
     FINISHED_BYTES,
     FLIGHT_MAX,
@@ -36,7 +36,6 @@ from mqcore.epoll cimport (
 )
 
 cdef extern from "<sys/socket.h>" nogil:
-    int MSG_NOSIGNAL, MSG_DONTWAIT
     ssize_t c_receive "recv"(int fd, void* into, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
 

@@ -1,2 +1,2 @@
 """Message filters: SQL92 expressions over properties, and the Bloom filter of queue units."""
-from mqcore.filter import _native as _native
+import mqcore.filter._native  # noqa: F401 -- the room's native modules

@@ -1,2 +1,2 @@
 """Logs that follow each other: both ends of RocketMQ's replication, and what slaves ask besides."""
-from mqcore.replication import _native as _native
+import mqcore.replication._native  # noqa: F401 -- the room's native modules

@@ -1,2 +1,2 @@
 """Shared memory: the segment, the rings, the tables and the doorbells between processes."""
-from mqcore.shm import _native as _native
+import mqcore.shm._native  # noqa: F401 -- the room's native modules

@@ -1,2 +1,2 @@
 """The remoting protocol: frames, headers, codes, bodies."""
-from mqcore.wire import _native as _native
+import mqcore.wire._native  # noqa: F401 -- the room's native modules

@@ -1,2 +1,2 @@
 """What the client does natively: sends and their answers, frames, records, columns."""
-from mqcore.client.native import _native as _native
+import mqcore.client.native._native  # noqa: F401 -- the room's native modules

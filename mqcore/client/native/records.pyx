@@ -5,6 +5,7 @@ Cuts the body of a pull into messages that decode themselves when they are looke
 Cutting looks at what the engine needs of every message: its place in the queue, the size of its
 body, its tags when the subscription names some. All else waits for whoever asks.
 """
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp
@@ -50,6 +51,7 @@ cdef enum:
     TAGS_ITEM_LENGTH = 5
 
 
+@cython.binding(True)
 cdef class StoredRecord:
     """One record as it came; fields are read from it when they are asked for."""
 

@@ -1,2 +1,2 @@
 """RocketMQ on the wire: frames, headers into requests, answers into frames."""
-from mqcore.net.remoting import _native as _native
+import mqcore.net.remoting._native  # noqa: F401 -- the room's native modules

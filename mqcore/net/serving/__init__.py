@@ -1,2 +1,2 @@
 """Sends, pulls, ends of transactions, and the door to the coordinator, whatever protocol asked."""
-from mqcore.net.serving import _native as _native
+import mqcore.net.serving._native  # noqa: F401 -- the room's native modules

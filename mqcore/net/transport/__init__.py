@@ -1,2 +1,2 @@
 """Connections of a process: sockets, buffers, the epoll loop; their bytes mean nothing here."""
-from mqcore.net.transport import _native as _native
+import mqcore.net.transport._native  # noqa: F401 -- the room's native modules

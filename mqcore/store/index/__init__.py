@@ -1,2 +1,2 @@
 """The key index: written by the dispatcher, asked by key and time, mended at a start."""
-from mqcore.store.index import _native as _native
+import mqcore.store.index._native  # noqa: F401 -- the room's native modules

@@ -1,2 +1,2 @@
 """The commit log: appends, the three flush modes, its segments and their folders."""
-from mqcore.store.log import _native as _native
+import mqcore.store.log._native  # noqa: F401 -- the room's native modules

@@ -10,7 +10,7 @@ from mqcore.store.io cimport StoreIo, io_replace, store_io
 from mqcore.store.probes.fd_path cimport fd_path
 
 cdef enum:
-    EVENTS_MAX = 1 << 16
+    RECORDED_MAX = 1 << 16
     PATH_MAX = 512
     KIND_WRITE = 1
     KIND_SYNC = 2
@@ -25,7 +25,7 @@ cdef struct RecordedEvent:
     char path[PATH_MAX]
 
 cdef StoreIo recording
-cdef StoreIo* real = NULL
+cdef StoreIo* recorded_io = NULL
 cdef RecordedEvent* taken = NULL
 cdef int64_t taken_count = 0
 
@@ -33,7 +33,7 @@ cdef int64_t taken_count = 0
 cdef RecordedEvent* note(int kind, int fd) noexcept nogil:
     global taken_count
     cdef RecordedEvent* event
-    if taken_count == EVENTS_MAX:
+    if taken_count == RECORDED_MAX:
         return NULL
     event = &taken[taken_count]
     taken_count += 1
@@ -46,7 +46,7 @@ cdef RecordedEvent* note(int kind, int fd) noexcept nogil:
 
 
 cdef ssize_t record_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
-    cdef ssize_t written = real.write_at(fd, data, size, offset)
+    cdef ssize_t written = recorded_io.write_at(fd, data, size, offset)
     cdef RecordedEvent* event
     if written > 0:
         event = note(KIND_WRITE, fd)
@@ -60,14 +60,14 @@ cdef ssize_t record_write(int fd, const void* data, size_t size, int64_t offset)
 
 
 cdef int record_sync(int fd) noexcept nogil:
-    cdef int result = real.sync_data(fd)
+    cdef int result = recorded_io.sync_data(fd)
     if result == 0:
         note(KIND_SYNC, fd)
     return result
 
 
 cdef int record_push(int fd, int64_t offset, int64_t size) noexcept nogil:
-    cdef int result = real.push_data(fd, offset, size)
+    cdef int result = recorded_io.push_data(fd, offset, size)
     cdef RecordedEvent* event
     if result == 0:
         event = note(KIND_PUSH, fd)
@@ -78,7 +78,7 @@ cdef int record_push(int fd, int64_t offset, int64_t size) noexcept nogil:
 
 
 cdef int record_truncate(int fd, int64_t size) noexcept nogil:
-    cdef int result = real.truncate(fd, size)
+    cdef int result = recorded_io.truncate(fd, size)
     cdef RecordedEvent* event
     if result == 0:
         event = note(KIND_TRUNCATE, fd)
@@ -89,15 +89,15 @@ cdef int record_truncate(int fd, int64_t size) noexcept nogil:
 
 def start() -> None:
     """Record from now on. One recording at a time, for tests in one thread."""
-    global real, taken, taken_count, recording
-    if real != NULL:
+    global recorded_io, taken, taken_count, recording
+    if recorded_io != NULL:
         raise RuntimeError("a recording runs already")
-    taken = <RecordedEvent*>malloc(EVENTS_MAX * sizeof(RecordedEvent))
+    taken = <RecordedEvent*>malloc(RECORDED_MAX * sizeof(RecordedEvent))
     if taken == NULL:
         raise MemoryError
     taken_count = 0
-    real = store_io()
-    recording = real[0]
+    recorded_io = store_io()
+    recording = recorded_io[0]
     recording.write_at = record_write
     recording.sync_data = record_sync
     recording.push_data = record_push
@@ -107,8 +107,8 @@ def start() -> None:
 
 def count() -> int:
     """How many events there are; raises OverflowError when they did not all fit."""
-    if taken_count == EVENTS_MAX:
-        raise OverflowError(f"more than {EVENTS_MAX} events")
+    if taken_count == RECORDED_MAX:
+        raise OverflowError(f"more than {RECORDED_MAX} events")
     return taken_count
 
 
@@ -118,7 +118,7 @@ def stop() -> list[tuple[str, str, int, bytes | int]]:
     ("push", path, offset, size).
     The real disk is back.
     """
-    global real, taken
+    global recorded_io, taken
     cdef RecordedEvent* event
     cdef int64_t i
     names = {KIND_PUSH: "push", KIND_WRITE: "write", KIND_SYNC: "sync", KIND_TRUNCATE: "truncate"}
@@ -135,6 +135,6 @@ def stop() -> list[tuple[str, str, int, bytes | int]]:
         free(event.data)
     io_replace(NULL)
     free(taken)
-    real = NULL
+    recorded_io = NULL
     taken = NULL
     return events

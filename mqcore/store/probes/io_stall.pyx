@@ -14,12 +14,12 @@ cdef enum:
     PLACE_HANGING = 2                  # i32: how many hang now
 
 cdef StoreIo stalling
-cdef StoreIo* real = NULL
+cdef StoreIo* stalled_io = NULL
 cdef int32_t* words = NULL
 cdef object installed = None
 
 
-cdef void hang(int32_t* word) noexcept nogil:
+cdef void wait_while(int32_t* word) noexcept nogil:
     if load_i32_acquire(word):
         store_i32_release(&words[PLACE_HANGING], words[PLACE_HANGING] + 1)
         while load_i32_acquire(word):
@@ -28,13 +28,13 @@ cdef void hang(int32_t* word) noexcept nogil:
 
 
 cdef int stalled_sync(int fd) noexcept nogil:
-    hang(&words[PLACE_STALL])
-    return real.sync_data(fd)
+    wait_while(&words[PLACE_STALL])
+    return stalled_io.sync_data(fd)
 
 
 cdef ssize_t stalled_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
-    hang(&words[PLACE_WRITES])
-    return real.write_at(fd, data, size, offset)
+    wait_while(&words[PLACE_WRITES])
+    return stalled_io.write_at(fd, data, size, offset)
 
 
 cdef class Stall:
@@ -54,22 +54,22 @@ cdef class Stall:
 
     def install(self) -> None:
         """Every sync and write of the store goes through the words from now on."""
-        global real, words, stalling, installed
-        if real != NULL:
+        global stalled_io, words, stalling, installed
+        if stalled_io != NULL:
             raise RuntimeError("a stalling disk is there already")
-        real = store_io()
+        stalled_io = store_io()
         words = self.own
         installed = self                # its memory stays
-        stalling = real[0]
+        stalling = stalled_io[0]
         stalling.sync_data = stalled_sync
         stalling.write_at = stalled_write
         io_replace(&stalling)
 
     def remove(self) -> None:
         """The disk as it was before `install`; nothing may hang any more."""
-        global real
-        io_replace(real)
-        real = NULL
+        global stalled_io
+        io_replace(stalled_io)
+        stalled_io = NULL
 
     def syncs(self, bint hang) -> None:
         """Let syncs hang, or go on."""

@@ -1,2 +1,2 @@
 """Consume queues: dispatch, extension files, named queues, half messages."""
-from mqcore.store.queue import _native as _native
+import mqcore.store.queue._native  # noqa: F401 -- the room's native modules

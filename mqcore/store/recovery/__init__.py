@@ -1,2 +1,2 @@
 """What a start finds: where the log ends, which queues can be believed, what is written again."""
-from mqcore.store.recovery import _native as _native
+import mqcore.store.recovery._native  # noqa: F401 -- the room's native modules

@@ -5,6 +5,7 @@ rules): which queues are missing, behind, begin too late, or hold entries that a
 import os
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
 from mqcore.layout cimport (
@@ -32,10 +33,6 @@ from mqcore.store.record cimport (
 from mqcore.store.recovery.cut cimport QueueCutting
 from mqcore.store.recovery.queues cimport CHUNK_ENTRIES, FoundQueue
 from mqcore.wire.codes import UNLISTED_BEGINNINGS
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDONLY
-    int O_CLOEXEC
 
 cdef enum:
     COMPARERS = 64                    # threads that wait for the disk

@@ -8,6 +8,7 @@ from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY
 
 from mqcore.atomics cimport store_i64_release
 from mqcore.layout cimport (
@@ -34,10 +35,6 @@ from mqcore.store.record cimport (
 from mqcore.store.topic_names cimport is_schedule_topic
 
 from mqcore.store.recovery.errors import DamagedStoreError
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDONLY
-    int O_CLOEXEC
 
 cdef enum:
     READERS = 16                      # threads that wait for the disk

@@ -6,9 +6,9 @@ After a clean stop the consume queues say where the log's last record lies, and 
 read. After an unclean one every record is read and checked that was written since the queues' ends
 were (queue_ends.py), or without them from the checkpoint's segment on, and dispatch repeats them. A torn tail is cut at the exact record: it is reported, never served.
 """
-import errno
 import os
 from collections.abc import Callable
+from errno import ENXIO
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
@@ -426,7 +426,7 @@ cdef class Recovery:
                 while True:
                     end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
             except OSError as error:
-                if error.errno != errno.ENXIO:           # no data behind `end`
+                if error.errno != ENXIO:        # no data behind `end`
                     raise
             finally:
                 os.close(fd)

@@ -1,2 +1,2 @@
 """Delayed messages: their levels, the timer that delivers them, the book of what was delivered."""
-from mqcore.store.schedule import _native as _native
+import mqcore.store.schedule._native  # noqa: F401 -- the room's native modules

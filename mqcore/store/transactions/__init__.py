@@ -1,2 +1,2 @@
 """Undecided half messages: rounds over them, and what is written and asked about each."""
-from mqcore.store.transactions import _native as _native
+import mqcore.store.transactions._native  # noqa: F401 -- the room's native modules

@@ -1,2 +1,2 @@
 """`mqcore verify`: every rule of the format, held against a store at rest."""
-from mqcore.store.verify import _native as _native
+import mqcore.store.verify._native  # noqa: F401 -- the room's native modules
