@@ -56,9 +56,9 @@ def watched(name: str) -> ModuleType:
     spec = spec_from_file_location(name, place, loader=ExtensionFileLoader(name, str(place)))
     assert spec is not None
     assert spec.loader is not None
-    importlib.import_module(name.rpartition(".")[0])
     sys.modules[name] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
+    importlib.import_module(name.rpartition(".")[0])     # finds it there
     return module
 
 
@@ -83,7 +83,7 @@ def together(*works: Callable[[], object]) -> None:
 
 def rings() -> None:
     """One at each end, through a small ring and through one in which they hardly meet."""
-    ring = watched("mqcore.shm.ring")
+    ring = watched("mqcore.shm._native")
     from mqcore.layout import sizes
 
     for capacity in CAPACITIES:
@@ -94,7 +94,7 @@ def rings() -> None:
 
 def two_producers() -> None:
     """Against R2: they write over each other; there is room for all of it."""
-    ring = watched("mqcore.shm.ring")
+    ring = watched("mqcore.shm._native")
     from mqcore.layout import sizes
 
     for _ in range(MEETINGS):            # on a full machine one may end before the other begins
@@ -104,7 +104,7 @@ def two_producers() -> None:
 
 def limits() -> None:
     """Two processes' worth of threads want the same few places for different keys."""
-    module = watched("mqcore.shm.limits")
+    module = watched("mqcore.shm._native")
     from tests.store.harness import new_segment
 
     table = module.LimitTable(new_segment(serving_count=2))
