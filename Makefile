@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
 EXTRAS ?= test,lint
-BUILD_TOOLS := pip "setuptools>=77" "cython>=3.1,<4"
+BUILD_TOOLS := pip "setuptools>=77" "cython>=3.3,<4"
 BETWEEN ?= true
 TEST_WORKERS ?= 5
 SPARK_WORKERS ?= 2
