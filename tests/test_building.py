@@ -14,7 +14,7 @@ import pytest
 
 from mqcore.client.native.records import StoredRecord
 from mqcore.shm.ring import RingEnd
-from tests.imports import STATEMENT, module_of, sources, without_comments
+from tests.imports import module_of, sources
 
 ROOT = Path(__file__).parents[1]
 MODULES = ["mqcore.net.serving._native", "mqcore.store.reader"]
@@ -191,7 +191,8 @@ def test_the_native_modules_of_a_room_are_one_module(tmp_path: Path) -> None:
     room, other = tmp_path / "mqcore/room", tmp_path / "mqcore/other"
     room.mkdir(parents=True)
     for name, text in {
-        "base.pxd": "", "base.pyx": "", "door.pyx": "# cython: binding=True\ndef door():\n    pass\n",
+        "base.pxd": "", "base.pyx": "",
+        "door.pyx": "# cython: binding=True\ndef door():\n    pass\n",
         "first.pxd": "", "first.pyx": ("from mqcore.other.one cimport one\n"
                                        "from mqcore.room.kinds cimport Kind\n"),
         "kinds.pxd": "from mqcore.room.second cimport second\n",
@@ -230,55 +231,10 @@ def test_what_is_in_place_is_what_a_build_makes() -> None:
     assert len(made) < len(sources(".pyx", folders=("mqcore",)))
 
 
-NAMED = [re.compile(pattern, re.MULTILINE) for pattern in (
-    r"^(?:cdef class|class|def|c(?:p)?def enum|cdef struct|cdef packed struct|cdef union) (\w+)",
-    r"^cp?def (?!class|enum|struct|packed|union|extern)(?:inline )?[\w.\[\], ]+?[ *\]](\w+)\s*(?:\(|=|$)",
-    r"^(\w+) *(?::[^=\n]+)?= ")]
-BLOCK = re.compile(r"^c(?:p)?def (enum|extern)[^\n]*:\n((?: {4}[^\n]*\n|\n)+)", re.MULTILINE)
-INSIDE = {"enum": re.compile(r"^ {4}(\w+)", re.MULTILINE),
-          "extern": re.compile(r"^ {4}[\w *]+?(\w+)(?: \"\w+\")?\(", re.MULTILINE)}
-
-
-def meanings(path: Path) -> set[tuple[str, str]]:
-    """The names of a native file, each with where it is from."""
-    text = without_comments(path.read_text(encoding="utf-8"))
-    own = module_of(path)
-    found = set()
-    for one in STATEMENT.finditer(text):
-        for name in re.split(",", (one["names"] or one["modules"] or "").strip("() \n")):
-            words = name.split()
-            if words and one["source"]:
-                found.add((words[-1], f"{one['source']}.{words[0]}"))
-            elif words:
-                found.add((words[-1].partition(".")[0], one[0].split()[0] + " " + words[0]))
-    found |= {(name, f"{own}.{name}") for pattern in NAMED for name in pattern.findall(text)}
-    found |= {(name, f"C: {name}" if block[1] == "extern" else f"{own}.{name}")
-              for block in BLOCK.finditer(text) for name in INSIDE[block[1]].findall(block[2])}
-    return found
-
-
-@pytest.mark.parametrize("unit", sorted((ROOT / "mqcore").rglob("_native.pyx")),
-                         ids=module_of)
-def test_no_name_means_two_things_in_one_module(unit: Path) -> None:
-    """Cython takes a second `import`, or `def`, of a name for the only one, and says nothing."""
-    room = module_of(unit).rpartition(".")[0]
-    known: dict[str, set[str]] = {}
-    for made in (unit, unit.with_suffix(".pxd")):
-        for name in re.findall(r'include "(.*)"', made.read_text(encoding="utf-8")):
-            for one, where in meanings(unit.with_name(name)):
-                known.setdefault(one, set()).add(where)
-
-    assert len(known) > 1
-    for name, places in known.items():
-        if f"C: {name}" in places:
-            places -= {one for one in places if one.startswith(room)}
-    assert {name: places for name, places in known.items() if len(places) > 1} == {}
-
-
 @pytest.mark.parametrize("module", sorted(map(module_of, sources(".pyx", folders=("mqcore",)))))
 def test_a_native_module_can_be_the_first_that_is_imported(module: str) -> None:
-    subprocess.run([sys.executable, "-c", f"import sys, {module}; sys.modules['{module}'].__file__"],
-                   cwd=ROOT, check=True, timeout=300)
+    code = f"import sys, {module}; sys.modules['{module}'].__file__"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
 
 
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])     # false: no header is there
