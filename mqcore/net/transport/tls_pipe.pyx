@@ -11,8 +11,6 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
-    int MSG_NOSIGNAL
-    int MSG_DONTWAIT
 
 cdef enum:                             # of OpenSSL
     BIO_FLAGS_READ = 0x01

@@ -3,6 +3,7 @@ from libc.errno cimport EEXIST, EINTR, errno
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.string cimport strncpy
+from posix.mman cimport MAP_SHARED, PROT_READ, PROT_WRITE
 
 from mqcore.atomics cimport release_fence
 from mqcore.endian cimport load_i32, load_i64, store_i32, store_i64
@@ -31,9 +32,6 @@ from mqcore.text cimport literal_length
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void* address, size_t length)
-    int PROT_READ
-    int PROT_WRITE
-    int MAP_SHARED
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDWR

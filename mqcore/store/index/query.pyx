@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from posix.mman cimport MAP_SHARED, PROT_READ
 
 from mqcore.atomics cimport acquire_fence
 from mqcore.endian cimport load_i32
@@ -27,8 +28,6 @@ from mqcore.store.index.layout cimport (
 cdef extern from "<sys/mman.h>" nogil:
     void* mmap(void* address, size_t length, int protection, int flags, int fd, long offset)
     int munmap(void* address, size_t length)
-    int PROT_READ
-    int MAP_SHARED
 
 cdef enum:
     FOUND_MAX = 1024                   # of one look-up

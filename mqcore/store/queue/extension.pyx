@@ -3,6 +3,7 @@ from libc.errno cimport EFBIG, ENOENT, ENOMEM, errno
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, strtoll
 from libc.string cimport memcpy, memset, strlen, strncpy
+from posix.fcntl cimport O_CLOEXEC, O_RDONLY, O_RDWR
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.endian cimport load_i16, load_i64, store_i16, store_i64
@@ -24,11 +25,6 @@ from mqcore.store.queue.open_files cimport (
     open_files_end,
     open_files_sync,
 )
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDONLY
-    int O_RDWR
-    int O_CLOEXEC
 
 cdef extern from "<unistd.h>" nogil:
     int unlink(const char* path)

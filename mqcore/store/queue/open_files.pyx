@@ -4,18 +4,13 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strlen, strncpy
+from posix.fcntl cimport O_CLOEXEC, O_CREAT, O_RDONLY, O_RDWR
 
 from mqcore.atomics cimport exchange_i32, full_fence, load_i32_acquire, store_i32_release
 from mqcore.layout cimport QueueEntry
 from mqcore.names cimport is_queue_place
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.view cimport LOG_PATH_MAX
-
-cdef extern from "<fcntl.h>" nogil:
-    int O_RDONLY
-    int O_RDWR
-    int O_CREAT
-    int O_CLOEXEC
 
 cdef extern from "<sys/stat.h>" nogil:
     int mkdir(const char* path, unsigned int mode)
