@@ -244,7 +244,8 @@ class Units:
     def asked(self, name: str, by: str | None) -> str | None:
         """What is read for the module `name` that the file `by` asks for: None, it is there."""
         unit = self.unit_of.get(name, name)
-        asking = by and self.unit_of.get(module_of(ROOT / by))
+        inside = by and (ROOT / by).is_relative_to(ROOT)        # and not Cython's own file
+        asking = inside and self.unit_of.get(module_of(ROOT / by))
         return None if asking == unit else unit
 
 

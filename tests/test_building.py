@@ -71,6 +71,12 @@ units = build["Units"]()
 units.write()
 print(*sorted(units.sources()))
 """
+ASKED = """
+import runpy, sys
+import setuptools
+setuptools.setup = lambda **_: None
+print(runpy.run_path("setup.py")["UNITS"].asked(*sys.argv[1:]))
+"""
 LACKING = """
 import runpy, sys
 from types import SimpleNamespace
@@ -81,6 +87,7 @@ command.build_temp = sys.argv[1]
 command.compiler = SimpleNamespace(compiler_so=sys.argv[2:], include_dirs=[])
 command.precompiled()
 """
+
 
 
 def test_what_was_made_with_other_flags_is_made_anew(tmp_path: Path) -> None:
@@ -218,6 +225,19 @@ def test_the_native_modules_of_a_room_are_one_module(tmp_path: Path) -> None:
     assert (room / "_native.pxd").read_text() == "".join(
         f'include "{name}.pxd"\n' for name in ("second", "kinds", "first"))
     assert not (other / "_native.pyx").exists()
+
+
+@pytest.mark.parametrize(("by", "name", "expected"), [
+    ("/elsewhere/Cython/Includes/libc/stdlib.pxd", "libc.string", "libc.string"),
+    ("mqcore/layout.pyx", "mqcore.shm.ring", "mqcore.shm._native"),
+    ("mqcore/shm/segment.pyx", "mqcore.shm.ring", "None"),
+])
+def test_who_asks_for_a_module_of_a_room_is_given_what_it_is_compiled_with(
+        by: str, name: str, expected: str) -> None:
+    """Cython's own files may lie anywhere: pip builds a wheel with one that it installs for it."""
+    given = subprocess.run([sys.executable, "-c", ASKED, name, by], cwd=ROOT, check=True,
+                           capture_output=True, text=True, timeout=300).stdout
+    assert given == f"{expected}\n"
 
 
 def test_what_is_in_place_is_what_a_build_makes() -> None:
