@@ -98,7 +98,7 @@ cdef long bio_ctrl(void* bio, int what, long number, void* pointer) noexcept nog
 
 cdef void pipe_use(const TlsLibrary* library) noexcept nogil:
     global pipe_ssl, socket_method
-    if ssl != NULL:
+    if pipe_ssl != NULL:
         return                         # a thread may read it: with a new certificate nothing changes
     socket_method = library.BIO_meth_new(BIO_KIND, "connection")
     library.BIO_meth_set_read(socket_method, <void*>bio_read)
