@@ -18,8 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf lint docs settings clean soak wheel debug debug-build sanitize fuzz \
-        fuzz-build spark-classes
+.PHONY: build tools run test demo perf lint docs settings clean soak wheel debug sanitize fuzz fuzz-build \
+        spark-classes
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -114,13 +114,10 @@ wheel: $(VENV)/tools
 	PATH="$(abspath $(BIN)):$$PATH" auditwheel repair --wheel-dir dist build/wheel/*.whl
 	ls -l dist
 
-# -- native tests over a build of its own, in build/debug: sanitizers and invariants on; and threads
-#    at the ends of rings under another sanitizer
+# -- native tests over a build of its own, in build/debug: sanitizers and invariants on; by clang if it
+#    is there, for fuzzers as well. And threads at the ends of rings under another sanitizer
 sanitize: debug
-debug-build: $(VENV)/tools
-	MQCORE_DEBUG=1 $(BIN)/python setup.py --quiet build --build-base build/debug/objects --build-lib build/debug
-
-debug: debug-build
+debug: $(VENV)/tools
 	$(BIN)/python -m tests.debug $(PYTEST_ARGS)
 	$(BIN)/python -m tests.debug.threads
 

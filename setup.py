@@ -1,8 +1,8 @@
 """
 Builds the Cython core: one extension for each .pyx file below mqcore/.
 
-MQCORE_DEBUG=1           bounds, invariants and gcc's sanitizers on (`make debug`)
-MQCORE_FUZZ=1            the same by clang, with coverage and tests/fuzz/targets (`make fuzz`)
+MQCORE_DEBUG=1           bounds, invariants and sanitizers on (`make debug`); with CC=clang
+                         coverage, too, and tests/fuzz/targets (`make fuzz`)
 MQCORE_THREADS=1         ThreadSanitizer (tests/debug/threads.py)
 MQCORE_PROBES=1          rooms called probes, too, which only tests use; whoever debugs has them
 MQCORE_BUILD_JOBS        how many at a time; the processors at hand
@@ -29,13 +29,13 @@ from setuptools.errors import CompileError, ExecError
 from setuptools.modified import newer_group
 
 ROOT = Path(__file__).resolve().parent
-FUZZ = bool(os.environ.get("MQCORE_FUZZ"))
 THREADS = bool(os.environ.get("MQCORE_THREADS"))
-DEBUG = FUZZ or bool(os.environ.get("MQCORE_DEBUG"))
+DEBUG = bool(os.environ.get("MQCORE_DEBUG"))
+CLANG = DEBUG and "clang" in os.environ.get("CC", "")
 PROBES = DEBUG or THREADS or bool(os.environ.get("MQCORE_PROBES"))
 JOBS = int(os.environ.get("MQCORE_BUILD_JOBS", len(os.sched_getaffinity(0))))
 CYTHON_DIR = "build/{}cython".format(
-    "fuzz/" if FUZZ else "threads/" if THREADS else "debug/" if DEBUG else "")
+    "threads/" if THREADS else "debug/" if DEBUG else "")
 SHARED = "mqcore._cyutility"            # what Cython's modules have in common, compiled once
 KNOWN_CYTHON = "3.3."                   # whose insides `Translator` knows; others are asked plainly
 NEEDS = """a C compiler, the headers of libc and those of Python are needed
@@ -43,14 +43,14 @@ NEEDS = """a C compiler, the headers of libc and those of Python are needed
   Fedora, RHEL     dnf install gcc glibc-devel python3-devel"""
 YOUNG_OBJECTS_MAX = 200_000             # Python objects made between two looks for garbage
 SANITIZERS = "-fsanitize=address,undefined,float-cast-overflow"
-if FUZZ:
+if CLANG:
     SANITIZERS += ",fuzzer-no-link"
 FLAGS = ["-std=gnu11", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function",
          "-Wno-format-truncation", "-Wno-maybe-uninitialized"]
-# -- under sanitizers gcc takes twice as long at -O1; to clang -Og is -O1
-FLAGS += ["-Og", "-g1", "-fno-omit-frame-pointer", "-UNDEBUG", "-DMQ_DEBUG", SANITIZERS,
-          ] if DEBUG else ["-O2", "-g0"]
-if FUZZ:
+# -- under sanitizers gcc takes twice as long at -O1, clang three times as long as at -O0
+FLAGS += ["-O0" if CLANG else "-Og", "-g1", "-fno-omit-frame-pointer", "-UNDEBUG", "-DMQ_DEBUG",
+          SANITIZERS] if DEBUG else ["-O2", "-g0"]
+if CLANG:
     FLAGS += ["-fno-sanitize-recover=all", "-Wno-unknown-warning-option"]
 if THREADS:
     SANITIZERS = "-fsanitize=thread"
@@ -73,13 +73,13 @@ COMMON = (ROOT / "mqcore/include/mq_common.h").read_text(encoding="ascii")
 # -- of what Cython wrote, the functions that are there for Python (doors to native ones, what they
 #    share, types) are most of gcc's work. At -Og it is quicker at them. Native functions stay
 #    at -O2, and in QUICK modules, whose functions Python calls for each message, all that does not
-#    run once, at an import or for an error. Of what is fuzzed the marked ones were half of clang's
-#    work, which has no -Og for one function; there they are not optimized
+#    run once, at an import or for an error. Under clang's sanitizers what is around the bodies of
+#    functions is no coverage: a quarter less for clang to do, and a half for who looks at it
 PLAIN = """\
 #if defined(__GNUC__) && !defined(__clang__)
 #define MQ_PLAIN __attribute__((optimize("Og")))
 #elif defined(__clang__) && defined(MQ_DEBUG)
-#define MQ_PLAIN __attribute__((noinline, optnone))
+#define MQ_PLAIN __attribute__((no_sanitize("coverage")))
 #else
 #define MQ_PLAIN
 #endif
@@ -93,6 +93,7 @@ QUICK = (SHARED, "mqcore.client.", "mqcore.wire.", "mqcore.store.crc32")
 QUICK_CLASS = "CoordinatorRings"        # beside others that are not
 MARKED = r"(?m)^static (?!CYTHON_INLINE)(?=[\w ]+[ *](?:%s)\w*\([^;{]*\{)"
 FOR_PYTHON = MARKED % rf"__pyx_(?!f_|fuse_|\w*\d{QUICK_CLASS}_)|__Pyx"
+NO_COVERAGE = MARKED % "__pyx_(?!f_|fuse_|pf_|gb_)|__Pyx"
 LOOP = r"\b(?:for|while) \("
 WITHOUT_LOCK = "PyEval_SaveThread"
 ONCE = MARKED % (
@@ -244,7 +245,8 @@ class Units:
     def asked(self, name: str, by: str | None) -> str | None:
         """What is read for the module `name` that the file `by` asks for: None, it is there."""
         unit = self.unit_of.get(name, name)
-        asking = by and self.unit_of.get(module_of(ROOT / by))
+        inside = by and (ROOT / by).is_relative_to(ROOT)        # and not Cython's own file
+        asking = inside and self.unit_of.get(module_of(ROOT / by))
         return None if asking == unit else unit
 
 
@@ -255,8 +257,8 @@ def extensions() -> list[Extension]:
     only = {UNITS.unit_of.get(name, name)
             for name in os.environ.get("MQCORE_BUILD_ONLY", "").split()}
     sources = {SHARED: "mqcore/_cyutility.c", **UNITS.sources()}
-    for target in sorted((ROOT / "tests/fuzz/targets").glob("*.pyx")) if FUZZ else ():
-        sources[module_of(target)] = str(target.relative_to(ROOT))
+    for target in sorted((ROOT / "tests/fuzz/targets").glob("*.pyx")) if CLANG else ():
+        sources[f"fuzz_targets.{target.stem}"] = str(target.relative_to(ROOT))
     headers = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "mqcore/include").glob("*.h"))
     return [
         Extension(name, [source], include_dirs=["mqcore/include"],
@@ -272,7 +274,7 @@ def forget_other_ways() -> None:
     import Cython
 
     way = repr((Cython.__version__, DIRECTIVES, FLAGS, LINK_FLAGS, COMMON, PLAIN, SMALL, FOR_PYTHON,
-                ONCE, LOOP, WITHOUT_LOCK, QUICK, sorted(UNITS.unit_of.items())))
+                NO_COVERAGE, ONCE, LOOP, WITHOUT_LOCK, QUICK, sorted(UNITS.unit_of.items())))
     note = Path(CYTHON_DIR, "way")
     if note.exists() and note.read_text(encoding="utf-8") == way:
         return
@@ -378,9 +380,10 @@ class Translator:
         context.options = arguments[4]
         Main.compile_single = partial(Main.compile_single, context=context)
         Dependencies.cythonize_one(*arguments)
-        if FUZZ or not (DEBUG or THREADS):
+        if CLANG or not (DEBUG or THREADS):
             file = Path(extension.sources[0])
-            which = ONCE if extension.name.startswith(QUICK) else FOR_PYTHON
+            which = (NO_COVERAGE if CLANG else
+                     ONCE if extension.name.startswith(QUICK) else FOR_PYTHON)
             file.write_text(with_plain(file.read_text(encoding="utf-8"), which), encoding="utf-8")
 
 
@@ -391,7 +394,7 @@ def with_plain(text: str, which: str) -> str:
     line Cython knows that the file is its own.
     """
     done = text.index("\n") + 1
-    pieces = [text[:done], PLAIN, SMALL if which == FOR_PYTHON else ""]
+    pieces = [text[:done], PLAIN, "" if which == ONCE else SMALL]
     for found in re.finditer(which, text):
         end = text.find("\n}\n", found.end())
         body = text[found.end():end]
@@ -518,8 +521,7 @@ class Build(build_ext):
         at work beside Cython from the first on. What Cython has made already is compiled while the
         declarations are read.
         """
-        many = FUZZ or not os.environ.get("MQCORE_BUILD_ONLY")
-        if many and self.compiler.compiler_type == "unix":
+        if not os.environ.get("MQCORE_BUILD_ONLY") and self.compiler.compiler_type == "unix":
             header = self.precompiled()
             for extension in self.extensions:
                 extension.extra_compile_args = [*FLAGS, "-include", header]

@@ -3,6 +3,8 @@ setup.py: its way of translating many modules leaves each C file as Cython makes
 have no machine code for what nobody does with native classes.
 """
 import inspect
+import json
+import os
 import pickle
 import re
 import subprocess
@@ -14,6 +16,7 @@ import pytest
 
 from mqcore.client.native.records import StoredRecord
 from mqcore.shm.ring import RingEnd
+from tests.fuzz.building import TARGETS
 from tests.imports import compiled_as, module_of, sources
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +74,12 @@ units = build["Units"]()
 units.write()
 print(*sorted(units.sources()))
 """
+ASKED = """
+import runpy, sys
+import setuptools
+setuptools.setup = lambda **_: None
+print(runpy.run_path("setup.py")["UNITS"].asked(*sys.argv[1:]))
+"""
 LACKING = """
 import runpy, sys
 from types import SimpleNamespace
@@ -80,6 +89,15 @@ command = runpy.run_path("setup.py")["Build"](setuptools.Distribution())
 command.build_temp = sys.argv[1]
 command.compiler = SimpleNamespace(compiler_so=sys.argv[2:], include_dirs=[])
 command.precompiled()
+"""
+
+WAY = """
+import json, runpy
+import setuptools
+setuptools.setup = lambda **_: None
+build = runpy.run_path("setup.py")
+modules = [one.name for one in build["extensions"]()]
+print(json.dumps([build["CYTHON_DIR"], build["FLAGS"], modules]))
 """
 
 
@@ -97,9 +115,28 @@ def test_what_was_made_with_other_flags_is_made_anew(tmp_path: Path) -> None:
     assert [build("-O2"), build("-O2"), build("-O1"), build("-O1")] == [False, True, False, True]
 
 
+def test_sanitizers_by_clang_are_another_build_with_what_fuzzers_need_besides() -> None:
+    made = {}
+    for compiler in ("gcc", "clang"):
+        said = subprocess.run(
+            [sys.executable, "-c", WAY], cwd=ROOT, check=True, capture_output=True, text=True,
+            timeout=300, env={**os.environ, "CC": compiler, "MQCORE_DEBUG": "1"}).stdout
+        made[compiler] = json.loads(said)
+    (folder, flags, modules), (other_folder, more_flags, more_modules) = made.values()
+
+    assert folder == other_folder
+    assert more_flags != flags                           # so what the other has made is made anew
+    assert "-fsanitize=address,undefined,float-cast-overflow" in flags
+    assert "-fsanitize=address,undefined,float-cast-overflow,fuzzer-no-link" in more_flags
+    targets = {f"fuzz_targets.{module}" for module in TARGETS.values()}
+    assert {*more_modules} - {*modules} == targets
+    assert {*modules} <= {*more_modules}
+
+
 @pytest.mark.parametrize(("which", "expected"), [
     ("FOR_PYTHON",
      ["__pyx_pf_door", "__pyx_pf_native_call", "__pyx_pw_door", "__Pyx_AddTraceback"]),
+    ("NO_COVERAGE", ["__pyx_pw_door", "__Pyx_AddTraceback"]),
     ("ONCE", ["__Pyx_AddTraceback"]),
 ])
 def test_functions_for_python_are_plain_but_for_those_that_do_native_work(
@@ -219,6 +256,19 @@ def test_the_native_modules_of_a_room_are_one_module(tmp_path: Path) -> None:
     assert (room / "_native.pxd").read_text() == "".join(
         f'include "{name}.pxd"\n' for name in ("second", "kinds", "first"))
     assert not (other / "_native.pyx").exists()
+
+
+@pytest.mark.parametrize(("by", "name", "expected"), [
+    ("/elsewhere/Cython/Includes/libc/stdlib.pxd", "libc.string", "libc.string"),
+    ("mqcore/layout.pyx", "mqcore.shm.ring", "mqcore.shm._native"),
+    ("mqcore/shm/segment.pyx", "mqcore.shm.ring", "None"),
+])
+def test_who_asks_for_a_module_of_a_room_is_given_what_it_is_compiled_with(
+        by: str, name: str, expected: str) -> None:
+    """Cython's own files may lie anywhere: pip builds a wheel with one that it installs for it."""
+    given = subprocess.run([sys.executable, "-c", ASKED, name, by], cwd=ROOT, check=True,
+                           capture_output=True, text=True, timeout=300).stdout
+    assert given == f"{expected}\n"
 
 
 def test_what_is_in_place_is_what_a_build_makes() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.debug import threads
+from tests.debug import building, threads
 from tests.fuzz import __main__ as fuzz
+from tests.fuzz import building as fuzz_building
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.toolchain import command_of
 from tests.replication.faults.namespaces import hosts
@@ -75,6 +76,33 @@ def test_fuzzers_without_a_compiler_fail_in_ci(
         place: tuple[int, Outcome], capsys: pytest.CaptureFixture[str]) -> None:
     assert fuzz.main([]) == place[0]
     assert "clang is not installed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("has", "compiler", "lacking"), [
+    ((), "gcc", "clang"),
+    (("clang",), "gcc", "clang's runtime (libclang-rt-dev)"),
+    (("clang", "libclang_rt.asan-cpu.so"), "clang", "clang's runtime (libclang-rt-dev)"),
+    (("clang", "libclang_rt.asan-cpu.so", "libclang_rt.fuzzer-cpu.a"), "clang", ""),
+    (("clang", "libclang_rt.asan.so", "libclang_rt.fuzzer.a"), "clang", ""),
+], ids=["no-clang", "no-runtime", "no-fuzzer", "all", "all-in-folders-of-machines"])
+def test_sanitizers_are_those_of_clang_where_it_has_them(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: tuple[str, ...], compiler: str,
+        lacking: str) -> None:
+    """The machine's compilers say where they have a library, or its name alone."""
+    for name in ("gcc", *has):
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\nname="${{1#-print-file-name=}}"\n[ -e "{tmp_path}/$name" ] && '
+            f'name="{tmp_path}/$name"\necho "$name"\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(building, "machine", lambda: "cpu")
+
+    found, first = building.sanitizers.__wrapped__()
+
+    assert found == compiler
+    assert first == (str(tmp_path / has[1]) if compiler == "clang" else "libasan.so")
+    said = fuzz_building.missing()
+    assert (said if "clang" in said else "") == lacking
 
 
 def test_threads_that_cannot_be_watched_fail_in_ci(

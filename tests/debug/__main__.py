@@ -16,10 +16,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]     # through the link in build/debug
-BUILT = ROOT / "build" / "debug"
+from tests.debug.building import BUILT, ROOT, build, library, sanitizers
+
 REPORTS = BUILT / "reports"
-LINKED = ("tests", "docs", "pyproject.toml")     # what the tests need besides the package
 TESTS = (
     "tests/debug/check_reports.py", "tests/shm", "tests/store", "tests/filter", "tests/wire",
     "tests/net",
@@ -50,18 +49,13 @@ OPTIONS = ("-q", "-m", "not slow", "-o", f"cache_dir={BUILT / 'pytest_cache'}",
            "-W", "error::pytest.PytestUnraisableExceptionWarning")
 
 
-def library(name: str) -> str:
-    """Where gcc has it."""
-    return subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True,
-                          check=True).stdout.strip()
-
-
 def environment(reports: Path) -> dict[str, str]:
     """For a process that loads the debug build; what is found is written below `reports`."""
-    common = f"log_path={reports / 'report'}:halt_on_error=1:abort_on_error=1"
+    compiler, first = sanitizers()
+    common = f"log_path={reports / 'report'}:halt_on_error=1:abort_on_error=1:allow_addr2line=1"
     return {
         **os.environ,
-        "LD_PRELOAD": " ".join(library(name) for name in ("libasan.so", "libstdc++.so")),
+        "LD_PRELOAD": f"{first} {library(compiler, 'libstdc++.so')}",
         "ASAN_OPTIONS": f"{common}:detect_leaks=0:handle_abort=1:allocator_may_return_null=1",
         "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
         "PYTHONMALLOC": "malloc",              # the interpreter's objects are looked after, too
@@ -78,10 +72,8 @@ def pytest(*arguments: str) -> int:
 
 def main(arguments: list[str]) -> int:
     shutil.rmtree(REPORTS, ignore_errors=True)
+    build()
     REPORTS.mkdir(parents=True)
-    for name in LINKED:
-        if not (BUILT / name).is_symlink():
-            (BUILT / name).symlink_to(ROOT / name)
     named = any(not one.startswith("-") for one in arguments)
     asked = (*arguments, *(() if named else TESTS))
     code = pytest("-n", "2", *asked)

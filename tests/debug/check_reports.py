@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.debug.__main__ import BUILT, ROOT, environment
+from mqcore.shm.ring import RingEnd
+from tests.debug.__main__ import environment
+from tests.debug.building import BUILT, ROOT
 from tests.imports import compiled_as
 
 RING = """
@@ -28,9 +30,10 @@ def ended(script: str, folder: Path) -> tuple[int, str]:
 
 
 def test_the_package_under_test_is_the_debug_build() -> None:
-    import mqcore.shm.ring
+    place = sys.modules[RingEnd.__module__].__file__
 
-    assert Path(mqcore.shm.ring.__file__).is_relative_to(BUILT)
+    assert place is not None
+    assert Path(place).is_relative_to(BUILT)
 
 
 def test_a_whole_ring_is_no_trouble(tmp_path: Path) -> None:

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.fuzz.building import BUILT, HARNESS, PYTHON_LINES, ROOT, TARGETS, build, missing
+from tests.debug import building as modules
+from tests.fuzz.building import BUILT, HARNESS, PYTHON_LINES, TARGETS, build, missing
 from tests.fuzz.seeds import seeds
 from tests.support.ci import in_ci
 
@@ -60,17 +61,17 @@ def environment(target: str) -> dict[str, str]:
     lines = PYTHON_LINES.get(TARGETS[target])
     return {
         **os.environ, "MQCORE_FUZZ_PYTHON": sys.executable, "MQCORE_FUZZ_TARGET": target,
-        "PYTHONPATH": str(ROOT), "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(modules.BUILT), "PYTHONMALLOC": "malloc",
         **({"MQCORE_FUZZ_LINES": lines} if lines else {}),
         # the interpreter has leaks of its own; a stack for each allocation costs most of the time
         "ASAN_OPTIONS": "detect_leaks=0:malloc_context_size=1:quarantine_size_mb=16:handle_abort=1:"
-                        "abort_on_error=1:allocator_may_return_null=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+                        "abort_on_error=1:allocator_may_return_null=1:allow_addr2line=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:allow_addr2line=1",
     }
 
 
 def called(target: str, *arguments: str | Path) -> Run:
-    done = subprocess.run([HARNESS, *LIMITS, *arguments], cwd=ROOT, env=environment(target),
+    done = subprocess.run([HARNESS, *LIMITS, *arguments], cwd=modules.ROOT, env=environment(target),
                           capture_output=True, check=False)
     return Run(target, done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace"))
 
