@@ -2,18 +2,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mqcore.broker.handlers import _HANDLERS
 from mqcore.broker.request import Answer, Redo
 from mqcore.broker.tables.client_calls import TIMEOUT_MS_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, encode_record
-from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
+from tests.broker.fakes import Bench, make_bench, settings_in
+from tests.support.dice import dice, real, text, whole
 
 NAMES = [
     "topic", "queueId", "consumerGroup", "offset", "timestamp", "queueOffset", "maxMsgNums",
@@ -34,25 +34,40 @@ COMPLETE = dict.fromkeys(NAMES, "0") | {
     "expressionType": "TAG", "perm": "6", "group": "G", "groupName": "G", "srcGroup": "G",
     "clientAddr": "",
 }
-VALUES = st.one_of(
-    st.sampled_from(["0", "1", "4", "-1", "TBW102", "T", "%RETRY%G", "G", "*", "||", "true",
-                     "SINGLE_TAG", "9" * 30, "", "TAGS\x01a\x02DELAY\x01x\x02"]),
-    st.text(max_size=20),
-    st.integers(-(2**70), 2**70).map(str),
-)
-JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(-(2**65), 2**65), st.floats(allow_nan=False),
-              st.text(max_size=5), st.sampled_from(["G", "T", "0", "CLUSTERING", "SQL92"])),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=4),
-        st.dictionaries(st.sampled_from(MEMBERS), inner, max_size=5),
-    ),
-    max_leaves=20,
-)
-BODIES = st.one_of(
-    st.binary(max_size=40),
-    st.dictionaries(st.sampled_from(MEMBERS), JSON, max_size=6).map(fastjson.dumps),
-)
+CHOSEN = ("0", "1", "4", "-1", "TBW102", "T", "%RETRY%G", "G", "*", "||", "true", "SINGLE_TAG",
+          "9" * 30, "", "TAGS\x01a\x02DELAY\x01x\x02")
+REQUESTS = 2_000
+DEPTH = 4
+
+
+def field(dice: Random) -> str:
+    """What stands behind a name of a header."""
+    kind = dice.randrange(3)
+    if kind == 0:
+        return dice.choice(CHOSEN)
+    return text(dice, 20) if kind == 1 else str(whole(dice, -(2**70), 2**70))
+
+
+def scalar(dice: Random) -> object:
+    return dice.choice((
+        None, True, False, whole(dice, -(2**65), 2**65), real(dice), text(dice, 5),
+        dice.choice(("G", "T", "0", "CLUSTERING", "SQL92"))))
+
+
+def member(dice: Random, depth: int = DEPTH) -> object:
+    """What a member of a body holds."""
+    kind = dice.randrange(5) if depth else 0
+    if kind < 3:
+        return scalar(dice)
+    if kind == 3:
+        return [member(dice, depth - 1) for _ in range(dice.randint(0, 4))]
+    return {dice.choice(MEMBERS): member(dice, depth - 1) for _ in range(dice.randint(0, 5))}
+
+
+def body(dice: Random) -> bytes:
+    if dice.randrange(2):
+        return dice.randbytes(dice.randint(0, 40))
+    return fastjson.dumps({dice.choice(MEMBERS): member(dice) for _ in range(dice.randint(0, 6))})
 
 
 MESSAGE = encode_record(Record(
@@ -73,33 +88,31 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 def answer_of(bench: Bench) -> Answer:
     """What comes when the writer, the dispatcher, the name servers and the clients are through."""
-    bench.registrar.finish()
-    bench.queues.finish()
-    bench.appender.finish()
-    bench.broker.tick(NOW_MS + TIMEOUT_MS_MAX)     # no client answers here
-    bench.appender.finish()
+    for _ in range(2):               # what is stored may have made a topic, which is registered
+        bench.registrar.finish()
+        bench.queues.finish()
+        bench.appender.finish()
+        bench.now_ms += TIMEOUT_MS_MAX                       # no client answers here
+        bench.broker.tick(bench.now_ms)
     (_, command), = [each for each in bench.connections.sent if each[1].is_response]
     return Answer(command.code, command.remark, command.ext, command.body)
 
 
-@pytest.mark.slow
-@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    code=st.sampled_from([*(int(code) for code in _HANDLERS), 17]),
-    changed=st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6),
-    missing=st.sets(st.sampled_from(NAMES), max_size=2),
-    body=BODIES,
-)
-def test_no_request_makes_the_broker_fail(
-    shared: Bench, code: int, changed: dict[str, str], missing: set[str], body: bytes
-) -> None:
-    complete = COMPLETE | changed
-    ext = {name: value for name, value in complete.items() if name not in missing}
-    shared.connections.sent.clear()
-    outcome: Any = shared.ask(code, ext, body)
-
-    if outcome is None:                            # it comes later, by a frame of its own
-        outcome = answer_of(shared)
-    assert isinstance(outcome, Answer | Redo)
-    if isinstance(outcome, Answer) and outcome.code:
-        assert outcome.remark
+def test_no_request_makes_the_broker_fail(shared: Bench) -> None:
+    cases = dice()
+    codes = (*map(int, _HANDLERS), 17)
+    for number in range(REQUESTS):
+        changed = {cases.choice(NAMES): field(cases) for _ in range(cases.randint(0, 6))}
+        missing = cases.sample(NAMES, cases.randint(0, 2))
+        ext = {name: value for name, value in (COMPLETE | changed).items() if name not in missing}
+        request = codes[number % len(codes)], ext, body(cases)
+        shared.connections.sent.clear()
+        try:
+            outcome: Any = shared.ask(*request)
+            if outcome is None:                    # it comes later, by a frame of its own
+                outcome = answer_of(shared)
+            assert isinstance(outcome, Answer | Redo)
+            if isinstance(outcome, Answer) and outcome.code:
+                assert outcome.remark
+        except Exception as error:
+            raise AssertionError(f"it fails at {request}") from error

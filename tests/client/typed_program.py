@@ -93,6 +93,7 @@ from mqcore.client import (
     remove_hook,
 )
 from mqcore.client import Produzer as Misspelt  # type: ignore # pyright: ignore
+from mqcore.client.admin import DeadLetter, Found, GroupLag
 from mqcore.client.patterns import (
     CheckBack,
     Compensation,
@@ -336,13 +337,23 @@ def administer() -> None:
         assert_type(admin.create_topic("orders", queues=4), tuple[str, ...])
         assert_type(admin.topics(user_only=True), tuple[str, ...])
         assert_type(admin.reset_offsets("billing", "orders", to="1h ago").dry_run, bool)
+        admin.reset_offsets("billing", "orders", to=datetime.now(UTC), dry_run=True)
+        assert_type(admin.lag("billing"), GroupLag)
+        assert_type(admin.dead_letters("billing", count=3), Found[DeadLetter])
+        assert_type([letter.message.body for letter in admin.dead_letters("billing")], list[bytes])
+        assert_type(admin.max_offset(MessageQueue("orders", "b", 0)), int)
         admin.create_topic("orders", queue=4)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
+        admin.lag(5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+        admin.missing()  # type: ignore[attr-defined] # pyright: ignore
 
 
 async def administer_with_asyncio() -> None:
     async with AsyncAdmin(config=CLUSTER) as admin:
         assert_type(await admin.topics(), tuple[str, ...])
         assert_type((await admin.lag("billing")).total, int)
+        assert_type(await admin.max_offset(MessageQueue("orders", "b", 0)), int)
+        await admin.lag(5)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    AsyncAdmin(namesrf="h")  # type: ignore[call-arg] # pyright: ignore[reportCallIssue]
 
 
 def with_a_database(engine: Engine, message: ReceivedMessage) -> None:

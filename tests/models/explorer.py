@@ -36,48 +36,76 @@ class Stuck(AssertionError):
     """Somebody sleeps, and nobody will ever wake him."""
 
 
-class State(NamedTuple):
+Places = tuple[int, ...]                       # of memory, and of each thread's buffer and heard
+Move = tuple[int, int, int]                    # where memory, its buffer and its heard are then
+
+
+class View(NamedTuple):
+    """What one thread's next step depends on."""
+
     memory: tuple[tuple[str, int], ...]
-    buffers: tuple[tuple[Step, ...], ...]      # by thread: its stores that nobody else sees yet
-    heard: tuple[tuple[Any, ...], ...]         # by thread: what its steps have got so far
+    buffer: tuple[Step, ...]                   # its stores that nobody else sees yet
+    heard: tuple[Any, ...]                     # what its steps have got so far
 
 
 class Explorer:
     """
     threads: run side by side. memory: what words hold at first, 0 for all others. at_end: called
     with the memory and with what each thread has returned, in every way in which all can end.
+
+    States are made of few different parts, so each part is kept once and known by its place: a
+    state is some small numbers, and what a thread can do at a view of it is found out once.
     """
 
     def __init__(self, *threads: Thread, memory: dict[str, int] | None = None,
                  at_end: Callable[[dict[str, int], list[Any]], None] | None = None) -> None:
         self.threads = threads
         self.at_end = at_end
-        self.first = State(tuple(sorted((memory or {}).items())), ((),) * len(threads),
-                           ((),) * len(threads))
+        self._parts: list[Any] = []
+        self._places: dict[Any, int] = {}
+        nothing = self._place(())
+        self.first: Places = (self._place(tuple(sorted((memory or {}).items()))),
+                              *[nothing] * (2 * len(threads)))
         self._steps: dict[tuple[int, tuple[Any, ...]], tuple[bool, Any]] = {}
 
     def run(self) -> int:
         """Looks at every state; how many there are. Raises what a thread raises, and Stuck."""
         seen = {self.first}
         todo = [self.first]
+        moves: list[dict[Move, list[Move]]] = [{} for _ in self.threads]
         while todo:
             state = todo.pop()
-            following = list(self._after(state))
-            if not following:
+            can_go_on = False
+            for number, known in enumerate(moves):
+                at = 2 * number + 1
+                view = (state[0], state[at], state[at + 1])
+                following = known.get(view)
+                if following is None:
+                    following = known[view] = self._moves(number, view)
+                for memory, buffer, heard in following:
+                    can_go_on = True
+                    one = (memory, *state[1:at], buffer, heard, *state[at + 2:])
+                    if one not in seen:
+                        seen.add(one)
+                        todo.append(one)
+            if not can_go_on:
                 self._end(state)
-            for one in following:
-                if one not in seen:
-                    seen.add(one)
-                    todo.append(one)
             assert len(seen) < STATES_MAX, "too many states: make the model smaller"
         return len(seen)
 
-    def _end(self, state: State) -> None:
-        ends = [self._next(number, heard) for number, heard in enumerate(state.heard)]
+    def _place(self, part: Any) -> int:
+        place = self._places.setdefault(part, len(self._parts))
+        if place == len(self._parts):
+            self._parts.append(part)
+        return place
+
+    def _end(self, state: Places) -> None:
+        memory = dict(self._parts[state[0]])
+        ends = [self._next(number, self._parts[heard]) for number, heard in enumerate(state[2::2])]
         if not all(ended for ended, _ in ends):
-            raise Stuck(dict(state.memory))
+            raise Stuck(memory)
         if self.at_end is not None:
-            self.at_end(dict(state.memory), [said for _, said in ends])
+            self.at_end(memory, [said for _, said in ends])
 
     def _next(self, number: int, heard: tuple[Any, ...]) -> tuple[bool, Any]:
         """(False, the thread's next step) or (True, what it returned)."""
@@ -95,77 +123,81 @@ class Explorer:
             self._steps[number, heard] = known
         return known
 
-    def _after(self, state: State) -> Iterator[State]:
-        for number in range(len(self.threads)):
-            yield from self._drained(state, number)
-            ended, step = self._next(number, state.heard[number])
-            if not ended:
-                yield from self._stepped(state, number, step)
+    def _moves(self, number: int, places: Move) -> list[Move]:
+        """All that can happen next to a thread's stores, and its step."""
+        view = View(*map(self._parts.__getitem__, places))
+        found = list(drained(view))
+        ended, step = self._next(number, view.heard)
+        if not ended:
+            found += stepped(view, step)
+        return [(self._place(one.memory), self._place(one.buffer), self._place(one.heard))
+                for one in found]
 
-    def _drained(self, state: State, number: int) -> Iterator[State]:
-        """One of its stores goes to the memory."""
-        buffer = state.buffers[number]
-        for at, (kind, word, value) in enumerate(buffer):
-            before = buffer[:at]
-            if (before and kind != "store") or any(
-                    one[0] == "release fence" or one[1] == word for one in before):
-                continue
-            memory = dict(state.memory)
-            if kind != "release fence":
-                memory[word] = value
-            yield State(tuple(sorted(memory.items())),
-                        replaced(state.buffers, number, before + buffer[at + 1:]), state.heard)
 
-    def _stepped(self, state: State, number: int, step: Step) -> Iterator[State]:
-        kind, *about = step
-        buffer = state.buffers[number]
-        memory = dict(state.memory)
-        got: list[Any] = [None]
-        if kind in ("store", "release"):
-            buffer = (*buffer, step)
-        elif kind == "release fence":
-            buffer = (*buffer, (kind, "", 0)) if buffer else buffer
-        elif kind == "load":
-            got = [read(memory, buffer, about[0])]
-        elif kind == "loads":
-            yield from self._in_any_order(state, number, about[0])
+def drained(view: View) -> Iterator[View]:
+    """One of a thread's stores goes to the memory."""
+    for at, (kind, word, value) in enumerate(view.buffer):
+        before = view.buffer[:at]
+        if (before and kind != "store") or any(
+                one[0] == "release fence" or one[1] == word for one in before):
+            continue
+        memory = dict(view.memory)
+        if kind != "release fence":
+            memory[word] = value
+        yield View(tuple(sorted(memory.items())), before + view.buffer[at + 1:], view.heard)
+
+
+def stepped(view: View, step: Step) -> Iterator[View]:
+    """A thread takes a step; each way in which it can."""
+    kind, *about = step
+    buffer = view.buffer
+    memory = dict(view.memory)
+    got: list[Any] = [None]
+    if kind in ("store", "release"):
+        buffer = (*buffer, step)
+    elif kind == "release fence":
+        buffer = (*buffer, (kind, "", 0)) if buffer else buffer
+    elif kind == "load":
+        got = [read(memory, buffer, about[0])]
+    elif kind == "loads":
+        yield from in_any_order(view, about[0])
+        return
+    elif kind == "choose":
+        got = list(range(about[0]))
+    elif buffer:
+        return                                 # a full fence waits for its thread's stores
+    elif kind == "swap":
+        got = [memory.get(about[0], 0) == about[1]]
+        if got[0]:
+            memory[about[0]] = about[2]
+    elif kind == "exchange":
+        got = [memory.get(about[0], 0)]
+        memory[about[0]] = about[1]
+    elif kind == "ring":
+        memory[about[0]] = 1
+    elif kind == "sleep":
+        if not memory.get(about[0], 0):
             return
-        elif kind == "choose":
-            got = list(range(about[0]))
-        elif buffer:
-            return                             # a full fence waits for its thread's stores
-        elif kind == "swap":
-            got = [memory.get(about[0], 0) == about[1]]
-            if got[0]:
-                memory[about[0]] = about[2]
-        elif kind == "exchange":
-            got = [memory.get(about[0], 0)]
-            memory[about[0]] = about[1]
-        elif kind == "ring":
-            memory[about[0]] = 1
-        elif kind == "sleep":
-            if not memory.get(about[0], 0):
-                return
-            memory[about[0]] = 0
-        else:
-            assert kind == "fence", step
-        for value in got:
-            yield State(tuple(sorted(memory.items())), replaced(state.buffers, number, buffer),
-                        replaced(state.heard, number, (*state.heard[number], value)))
+        memory[about[0]] = 0
+    else:
+        assert kind == "fence", step
+    for value in got:
+        yield View(tuple(sorted(memory.items())), buffer, (*view.heard, value))
 
-    def _in_any_order(self, state: State, number: int, words: tuple[str, ...]) -> Iterator[State]:
-        """Loads of several words become loads of one, in each order; others step in between."""
-        heard = state.heard[number]
-        begun = heard[-1] if heard and isinstance(heard[-1], Loading) else Loading((), ())
-        rest = heard[:-1] if begun.order else heard
-        orders = (begun.order,) if begun.order else permutations(words)
-        for order in orders:
-            word = order[len(begun.values)]
-            values = (*begun.values, read(dict(state.memory), state.buffers[number], word))
-            now: Any = Loading(order, values)
-            if len(values) == len(words):
-                now = tuple(values[order.index(word)] for word in words)
-            yield State(state.memory, state.buffers, replaced(state.heard, number, (*rest, now)))
+
+def in_any_order(view: View, words: tuple[str, ...]) -> Iterator[View]:
+    """Loads of several words become loads of one, in each order; others step in between."""
+    heard = view.heard
+    begun = heard[-1] if heard and isinstance(heard[-1], Loading) else Loading((), ())
+    rest = heard[:-1] if begun.order else heard
+    orders = (begun.order,) if begun.order else permutations(words)
+    for order in orders:
+        word = order[len(begun.values)]
+        values = (*begun.values, read(dict(view.memory), view.buffer, word))
+        now: Any = Loading(order, values)
+        if len(values) == len(words):
+            now = tuple(values[order.index(word)] for word in words)
+        yield view._replace(heard=(*rest, now))
 
 
 class Loading(NamedTuple):
@@ -178,10 +210,6 @@ def read(memory: dict[str, int], buffer: tuple[Step, ...], word: str) -> int:
         if stored == word:
             return int(value)
     return memory.get(word, 0)
-
-
-def replaced(items: tuple[Any, ...], number: int, item: Any) -> tuple[Any, ...]:
-    return (*items[:number], item, *items[number + 1:])
 
 
 def mortal(steps: Steps) -> Steps:

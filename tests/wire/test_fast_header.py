@@ -7,13 +7,12 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from mqcore.bench.templates import pull_template, send_template
 from mqcore.wire.command import Codec, Command, FrameError, decode, encode
 from mqcore.wire.header import read
 from tests.support import recorded
+from tests.support.dice import dice, text, whole
 
 READ, UNUSUAL, BROKEN = 0, 1, 2
 SEND, PULL, END_TRANSACTION, SEND_V2, SEND_BATCH, LITE_PULL = 10, 11, 37, 310, 320, 361
@@ -94,45 +93,51 @@ def test_sends_and_pulls_in_both_codecs_are_among_the_recordings():
 
 # -- generated -------------------------------------------------------------------------------------
 
-TEXTS = st.text(st.characters(codec="utf-8"), max_size=12) | st.sampled_from(
-    ["", "a\"b", "\\", "/", "\n\t\r\b\f", "\x01\x02", "é", "中文", "\U0001F600",
-     "\U0010FFFF", "%R%g"])
-NUMBERS = st.integers(-2**31, 2**31 - 1)
-VALUES = TEXTS | st.integers(-2**63, 2**63 - 1) | st.booleans() | st.none()
+CHOSEN = ("", "a\"b", "\\", "/", "\n\t\r\b\f", "\x01\x02", "é", "中文", "\U0001F600",
+          "\U0010FFFF", "%R%g")
+INTS, SHORTS, LONGS = ((-2**bits, 2**bits - 1) for bits in (31, 15, 63))
 
 
-@st.composite
-def headers(draw):
-    code = draw(st.sampled_from([*NAMES, 34]))
-    names = st.sampled_from(NAMES.get(code, V1_NAMES)) | st.sampled_from(["o", "z", "unknown"])
-    ext = draw(st.dictionaries(names, VALUES, max_size=14))
-    top = {"code": code, "extFields": ext, "flag": draw(NUMBERS), "language": "JAVA",
-           "opaque": draw(NUMBERS), "serializeTypeCurrentRPC": "JSON", "version": draw(NUMBERS)}
-    order = draw(st.permutations(list(top)))
-    separators = draw(st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")]))
-    return json.dumps({name: top[name] for name in order}, ensure_ascii=draw(st.booleans()),
+def any_text(dice):
+    return dice.choice(CHOSEN) if dice.randrange(2) else text(dice, 12)
+
+
+def any_value(dice):
+    return dice.choice((any_text, any_text, lambda dice: whole(dice, *LONGS),
+                        lambda dice: dice.choice((True, False, None))))(dice)
+
+
+def json_case(dice):
+    """(header, the order of its members)"""
+    code = dice.choice((*NAMES, 34))
+    names = (*NAMES.get(code, V1_NAMES), "o", "z", "unknown")
+    ext = {dice.choice(names): any_value(dice) for _ in range(dice.randint(0, 14))}
+    top = {"code": code, "extFields": ext, "flag": whole(dice, *INTS), "language": "JAVA",
+           "opaque": whole(dice, *INTS), "serializeTypeCurrentRPC": "JSON",
+           "version": whole(dice, *INTS)}
+    order = dice.sample(list(top), len(top))
+    separators = dice.choice(((",", ":"), (", ", ": "), (" ,\n", " :\t")))
+    return json.dumps({name: top[name] for name in order}, ensure_ascii=dice.random() < 0.5,
                       separators=separators).encode(), order
 
 
-@pytest.mark.slow
-@given(headers())
-@settings(max_examples=1500, deadline=None)
-def test_generated_json_headers_read_alike(case):
-    header, order = case
-    result = agreed(header)
-    assert result == (READ if order.index("code") < order.index("extFields") else UNUSUAL)
+def test_generated_json_headers_read_alike():
+    cases = dice()
+    for _ in range(3000):
+        header, order = json_case(cases)
+        expected = READ if order.index("code") < order.index("extFields") else UNUSUAL
+        assert agreed(header) == expected, header
 
 
-@pytest.mark.slow
-@given(st.sampled_from([*NAMES]),
-       st.dictionaries(st.sampled_from(sorted({*V1_NAMES, *PULL_NAMES, *END_NAMES,
-                                               *"abcdefghijklmno"})), TEXTS, max_size=14),
-       NUMBERS, NUMBERS, st.integers(-2**15, 2**15 - 1), TEXTS)
-@settings(max_examples=800, deadline=None)
-def test_generated_binary_headers_read_alike(code, ext, opaque, flag, version, remark):
-    frame = encode(Command(code=code, version=version, opaque=opaque, flag=flag, remark=remark,
-                           ext=ext, codec=Codec.ROCKETMQ))
-    assert agreed(*header_of(frame[4:])) == READ
+def test_generated_binary_headers_read_alike():
+    names = sorted({*V1_NAMES, *PULL_NAMES, *END_NAMES, *"abcdefghijklmno"})
+    cases = dice()
+    for _ in range(3000):
+        ext = {cases.choice(names): any_text(cases) for _ in range(cases.randint(0, 14))}
+        frame = encode(Command(
+            code=cases.choice((*NAMES,)), version=whole(cases, *SHORTS), opaque=whole(cases, *INTS),
+            flag=whole(cases, *INTS), remark=any_text(cases), ext=ext, codec=Codec.ROCKETMQ))
+        assert agreed(*header_of(frame[4:])) == READ, frame
 
 
 def json_header(**fields):
@@ -140,12 +145,12 @@ def json_header(**fields):
     return json.dumps(top).encode()
 
 
-@pytest.mark.parametrize(("text", "value"), [
+@pytest.mark.parametrize(("written", "value"), [
     (r"\ud83d\ude00", "\U0001F600".encode()), (r"\u4e2d", "中".encode()), (r"\u00e9", "é".encode()),
     (r"\u0041\u0001", b"A\x01"), (r"\"\\\/\b\f\n\r\t", b"\"\\/\b\f\n\r\t"), (r"\uD83D\uDE00x",
                                                                              "\U0001F600x".encode())])
-def test_escapes_are_undone(text, value):
-    header = b'{"code":310,"flag":0,"opaque":1,"extFields":{"b":"%s"}}' % text.encode()
+def test_escapes_are_undone(written, value):
+    header = b'{"code":310,"flag":0,"opaque":1,"extFields":{"b":"%s"}}' % written.encode()
     assert read(header) == (READ, {"code": 310, "opaque": 1, "flag": 0, "version": 0,
                                    "fields": {1: value}})
     assert agreed(header) == READ
@@ -204,12 +209,12 @@ def test_a_binary_header_shorter_than_its_fixed_part_is_broken(cut):
     assert agreed(header[:cut], True) == BROKEN
 
 
-@given(st.binary(max_size=60), st.booleans())
-@example(b"\x00" * 21, True)
-@example(b"\xff" * 40, True)
-@settings(max_examples=500, deadline=None)
-def test_random_bytes_read_alike(header, binary):
-    agreed(header, binary)
+def test_random_bytes_read_alike():
+    cases = dice()
+    for raw in (b"\x00" * 21, b"\xff" * 40, *(
+            cases.randbytes(cases.randint(0, 60)) for _ in range(2000))):
+        for binary in (True, False):
+            agreed(raw, binary)
 
 
 # -- mutated ---------------------------------------------------------------------------------------

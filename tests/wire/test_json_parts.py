@@ -1,19 +1,35 @@
 """A long JSON text that is read in parts says the same as one that is read at once."""
 import json
+import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mqcore.turns import finished
 from mqcore.wire import fastjson, json_strict
 from mqcore.wire.fastjson import DEPTH_MAX, JsonError
 from mqcore.wire.json_strict import MEMBERS_MAX, SCALAR_SIZE_MAX
+from tests.support.dice import dice, real, text, whole
 
-SCALARS = st.none() | st.booleans() | st.integers(-9, 10**12) | st.floats(
-    allow_nan=False, allow_infinity=False) | st.text('ab"\\,[]{}:é \n', max_size=40)
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=6) | st.dictionaries(
-    st.text('ab"\\,[]{}: 01', max_size=9), inner, max_size=6), max_leaves=40)
+DEPTH = 4
+PIECES = (b"", b",", b"[", b"]", b"{", b"}", b":", b'"', b"1", b"1:", b"null", b" ", b"\x7f")
+
+
+def finite(dice):
+    found = real(dice)
+    return found if math.isfinite(found) else 0.0
+
+
+SCALARS = (lambda dice: None, lambda dice: dice.random() < 0.5,
+           lambda dice: whole(dice, -9, 10**12), finite,
+           lambda dice: text(dice, 40, 'ab"\\,[]{}:é \n'))
+
+
+def any_value(dice, depth=DEPTH):
+    kind = dice.randrange(5) if depth else 0
+    if kind < 2:
+        return dice.choice(SCALARS)(dice)
+    inner = [any_value(dice, depth - 1) for _ in range(dice.randint(0, 6))]
+    return inner if kind == 2 else {text(dice, 9, 'ab"\\,[]{}: 01'): one for one in inner}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -32,18 +48,17 @@ def outcome(read):
         return None
 
 
-@pytest.mark.slow
-@settings(max_examples=500, deadline=None)
-@given(VALUES, st.sampled_from((None, 0, 1)), st.booleans(), st.data())
-def test_texts_and_damaged_ones(value, indent, ascii_only, data):
-    text = bytearray(json.dumps(value, indent=indent, ensure_ascii=ascii_only).encode())
-    for _ in range(data.draw(st.integers(0, 2))):
-        at = data.draw(st.integers(0, len(text)))
-        text[at:at + data.draw(st.integers(0, 2))] = data.draw(st.sampled_from(
-            (b"", b",", b"[", b"]", b"{", b"}", b":", b'"', b"1", b"1:", b"null", b" ", b"\x7f")))
-    raw = bytes(text)
-    assert outcome(lambda: finished(fastjson.loads_in_turns(raw))) == outcome(
-        lambda: fastjson.loads(raw))
+def test_texts_and_damaged_ones():
+    cases = dice()
+    for _ in range(1000):
+        raw = bytearray(json.dumps(any_value(cases), indent=cases.choice((None, 0, 1)),
+                                   ensure_ascii=cases.random() < 0.5).encode())
+        for _ in range(cases.randint(0, 2)):
+            at = cases.randint(0, len(raw))
+            raw[at:at + cases.randint(0, 2)] = cases.choice(PIECES)
+        written = bytes(raw)
+        assert outcome(lambda: finished(fastjson.loads_in_turns(written))) == outcome(   # noqa: B023
+            lambda: fastjson.loads(written)), written                                    # noqa: B023
 
 
 @pytest.mark.parametrize(("text", "value"), [
