@@ -65,6 +65,7 @@ def test_other_parents_are_forks_of_the_first_and_end_with_their_input() -> None
             assert (made in process_tree(parents[-1].pid)) == (len(parents) == 1)
         server = parent_of(parent_of(made))
         assert parent_of(server) == parents[0].pid
+        assert parent_of_stream(ends) == server
         ended = []
         for one in reversed(parents):
             assert one.stdin is not None
@@ -80,6 +81,25 @@ def worker_of(parent: subprocess.Popen[bytes], ends: ExitStack) -> int:
     (port,) = struct.unpack("!i", parent.stdout.read(4))
     link = ends.enter_context(socket.create_connection(("127.0.0.1", port)))
     return int(struct.unpack("!i", link.recv(4, socket.MSG_WAITALL))[0])
+
+
+def parent_of_stream(ends: ExitStack) -> int:
+    """The pid of what a stream's process is a child of; that process ends when it is told to."""
+    listener = ends.enter_context(socket.create_server(("127.0.0.1", 0)))
+    started = ends.enter_context(subprocess.Popen(
+        [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"],
+        env={**os.environ, "PYTHONPATH": str(PRELOADED), "PYTHON_WORKER_FACTORY_SECRET": "word",
+             "PYTHON_WORKER_FACTORY_PORT": str(listener.getsockname()[1])}))
+    ends.callback(started.kill)
+    listener.settimeout(120)
+    link = ends.enter_context(listener.accept()[0])
+    assert link.recv(8, socket.MSG_WAITALL) == struct.pack("!i4s", 4, b"word")
+    link.sendall(struct.pack("!i2s", 2, b"ok"))
+    found = parent_of(int(struct.unpack("!i", link.recv(4, socket.MSG_WAITALL))[0]))
+    started.terminate()
+    assert link.recv(1) == b""                          # it has ended, with what was started
+    assert started.wait(60) != 0
+    return found
 
 
 def parent_of(pid: int) -> int:
