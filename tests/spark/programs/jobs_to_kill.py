@@ -113,7 +113,8 @@ def main() -> None:
     spark = session("jobs", "local[7]", {           # a command's
         "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": jvm_options(),
         "spark.python.authenticate.socketTimeout": "120s",          # slow machines
-        "spark.sql.shuffle.partitions": "2"})
+        # room for those that stand still, and no more tasks for that
+        "spark.default.parallelism": "2", "spark.sql.shuffle.partitions": "2"})
     for number, (job, begun) in enumerate(jobs(spark, json.loads(sys.argv[1]))):
         threading.Thread(target=run, args=(job,)).start()
         if begun is not None:
