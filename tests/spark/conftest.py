@@ -29,7 +29,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     `local[2,3]`: two tasks at a time, three tries of each.
 
     Queries of a few rows are interpreted: else each makes Java of its plan and compiles that, which
-    takes longer than the query. Drivers and executors of their own have what users have.
+    takes longer than the query. Spark neither checks its own plans after each step nor writes them
+    out at length, and a stream that has nothing to do looks ten times a second, not a hundred.
+    Drivers and executors of their own have what users have.
     """
     if importlib.util.find_spec("pyspark") is None:
         unavailable("needs pyspark: pip install 'mqcore[spark]'")
@@ -53,6 +55,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.lightweightPlanChangeValidation", "false")
+        .config("spark.sql.ui.explainMode", "simple")
+        .config("spark.sql.streaming.pollingDelay", "100ms")
         .config("spark.python.authenticate.socketTimeout", "120s")      # slow machines
         .config("spark.log.level", "OFF"))
     with pytest.MonkeyPatch.context() as patch:         # the JVM's, and of what it starts

@@ -1,4 +1,4 @@
-"""A standalone cluster of two workers on loopback, started from the pip package."""
+"""A standalone cluster on loopback, started from the pip package: two executors fit in."""
 from __future__ import annotations
 
 import contextlib
@@ -14,32 +14,30 @@ from tests.spark.jvm import LAUNCHER, jvm_options
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
 
-WORKERS = 2
 REGISTERED = "Registering worker"       # in the master's log
 EXECUTOR_CLASS = b"CoarseGrainedExecutorBackend"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """master: its URL; workers: pids of their JVMs."""
+    """master: its URL; worker: the pid of its JVM."""
 
     master: str
-    workers: tuple[int, ...]
+    worker: int
 
     def executors(self) -> list[int]:
         """Pids of the executors' JVMs."""
         found = []
-        for worker in self.workers:
-            for pid in process_tree(worker):
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                    if EXECUTOR_CLASS in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        found.append(pid)
+        for pid in process_tree(self.worker):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if EXECUTOR_CLASS in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
         return found
 
 
 @contextlib.contextmanager
 def standalone(folder: Path) -> Iterator[Cluster]:
-    """Master and workers; their logs and work are below `folder`."""
+    """Master and worker; their logs and work are below `folder`."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
@@ -67,13 +65,11 @@ def standalone(folder: Path) -> Iterator[Cluster]:
     try:
         start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port),
               "--webui-port", "0")
-        workers = tuple(
-            start(f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "--cores", "1",
-                  "--memory", "768m", "--webui-port", "0", "--work-dir",
-                  str(folder / f"work{number}"), url) for number in range(WORKERS))
-        wait_until(lambda: said.read_text().count(REGISTERED) == WORKERS,
-                   "all workers are registered", 240)
-        yield Cluster(url, workers)
+        worker = start(
+            "worker", "worker.Worker", "--host", "127.0.0.1", "--cores", "2", "--memory", "1536m",
+            "--webui-port", "0", "--work-dir", str(folder / "work"), url)
+        wait_until(lambda: REGISTERED in said.read_text(), "the worker is registered", 240)
+        yield Cluster(url, worker)
     finally:
         for process in reversed(started):
             with contextlib.suppress(ProcessLookupError):

@@ -75,7 +75,7 @@ def test_maintenance_goes_on_beside_an_archive_that_goes_on(world, tmp_path):
     topic, root, stop = world.topic(2), tmp_path / "lake", threading.Event()
     outcomes = []
     running = threading.Thread(target=lambda: outcomes.append(archived(
-        world, root, topic, every_s=0.0, batch_rows=40, stop=stop, verify=True)))
+        world, root, topic, every_s=0.2, batch_rows=40, stop=stop, verify=True)))
     running.start()
     try:
         table = open_table(root)

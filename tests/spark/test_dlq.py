@@ -1,21 +1,16 @@
-"""The job `dlq` tells dead letters apart, and sends each again once, also when it is killed."""
+"""The job `dlq` tells dead letters apart, and sends each again once."""
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mqcore.client import Message, MessageQueue, PushConsumer
-from tests.spark.jvm import PRELOADED, jvm_options
 from tests.spark.world import World
 from tests.support.waiting import wait_until
 
-ROOT = Path(__file__).parent.parent.parent
 COUNT = 150
 
 
@@ -35,20 +30,64 @@ def end_of(world: World, topic: str) -> int:
     return world.admin.max_offset(MessageQueue(topic, world.broker_name, 0))
 
 
+@dataclass(frozen=True)
+class Letters:
+    """Dead letters of a group, which come from a topic of one queue."""
+
+    topic: str
+    group: str
+    ledger: Path
+
+    @classmethod
+    def given_up(cls, world: World, ledger: Path) -> Letters:
+        """COUNT of them: half with each tag, a third of them with a cause."""
+        topic = world.topic(1)
+        made = cls(topic, f"{topic}-group", ledger)
+        world.producer.send_many([Message(
+            topic, f"{number}", tags=f"t{number % 2}", keys=[f"k{number}"],
+            properties={"exception": f"refused after {number} ms\nat x"} if number % 3 == 0
+            else {}) for number in range(COUNT)])
+        fail_all(world, made.group, topic, COUNT)
+        return made
+
+    def go_on(self, world: World) -> None:
+        """After a job has been killed that had begun to send all of them again."""
+        from mqcore.spark.jobs.dlq import dlq
+
+        topic, group, ledger = self.topic, self.group, self.ledger
+        cluster = {"nameServer": world.namesrv}
+        assert COUNT < end_of(world, topic) < 2 * COUNT
+
+        ended = dlq(world.spark, cluster, group, redrive=True, ledger=ledger, rate=5_000,
+                    count_max=2 * COUNT, list_count=0).figures
+        assert (ended["resumed"], ended["chosen"], ended["sent"]) == (COUNT, 0, 0)
+        sent = world.read(topic).where("properties['MQCORE_ORIGIN_TOPIC'] IS NOT NULL").selectExpr(
+            "COUNT(*)", "COUNT(DISTINCT properties['MQCORE_ORIGIN_MESSAGE_ID'])",
+            "COUNT(DISTINCT body)", "MIN(properties['MQCORE_ORIGIN_TOPIC'])",
+            "COUNT(DISTINCT tags, keys[0])").first()
+        assert tuple(sent) == (COUNT, COUNT, COUNT, f"%DLQ%{group}", COUNT)
+        assert end_of(world, topic) == 2 * COUNT
+
+        fail_all(world, group, topic, 2 * COUNT)
+        report = dlq(world.spark, cluster, group, ledger=ledger, list_count=0).figures
+        assert (report["letters"], report["chosen"]) == (
+            {"rows": 2 * COUNT, "messages": COUNT, "notSendable": 0, "redriven": COUNT,
+             "cameBack": COUNT}, 0)
+        some = dlq(world.spark, cluster, group, ledger=ledger, again=True, count_max=COUNT - 1,
+                   list_count=0)
+        assert some.figures["chosen"] == COUNT - 1
+
+
 @pytest.mark.spark
-@pytest.mark.drivers
-def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_path: Path) -> None:
+def test_dead_letters_are_told_apart_and_sent_only_with_a_ledger(
+        world: World, tmp_path: Path) -> None:
+    """Sent they are, by a job that is killed, in test_killed_drivers.py."""
     from mqcore.spark.errors import OptionError
     from mqcore.spark.jobs.dlq import DeadLetterChoice, dlq
 
-    topic, ledger = world.topic(1), tmp_path / "ledger"
-    group = f"{topic}-group"
+    letters = Letters.given_up(world, tmp_path / "ledger")
+    topic, group = letters.topic, letters.group
     cluster = {"nameServer": world.namesrv}
-    world.producer.send_many([Message(
-        topic, f"{number}", tags=f"t{number % 2}", keys=[f"k{number}"],
-        properties={"exception": f"refused after {number} ms\nat x"} if number % 3 == 0 else {})
-        for number in range(COUNT)])
-    fail_all(world, group, topic, COUNT)
 
     report = dlq(world.spark, cluster, group, choice=DeadLetterChoice(tags=["t1"])).figures
     assert (report["letters"]["messages"], report["chosen"], report["dryRun"]) == (COUNT, 75, True)
@@ -61,40 +100,6 @@ def test_dead_letters_go_back_once_though_the_job_is_killed(world: World, tmp_pa
         dlq(world.spark, cluster, group, redrive=True)
     with pytest.raises(OptionError, match=r"where 'nothing > 1': .*nothing"):
         dlq(world.spark, cluster, group, choice=DeadLetterChoice(where="nothing > 1"))
-
-    killed = subprocess.Popen(
-        [sys.executable, "-m", "mqcore.spark.jobs.dlq", group, "-n", world.namesrv, "--redrive",
-         "--ledger", str(ledger), "--rate", "50", "--list", "0", "--master", "local[1]",
-         "--conf", "spark.sql.shuffle.partitions=1",
-         "--conf", "spark.python.authenticate.socketTimeout=120s"],
-        cwd=ROOT, start_new_session=True, env={
-            **os.environ, "SPARK_SUBMIT_OPTS": jvm_options(), "PYTHONPATH": str(PRELOADED)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        wait_until(lambda: end_of(world, topic) > COUNT, "the first messages", 240)
-    finally:
-        os.killpg(killed.pid, signal.SIGKILL)
-        killed.wait()
-    assert COUNT < end_of(world, topic) < 2 * COUNT
-
-    ended = dlq(world.spark, cluster, group, redrive=True, ledger=ledger, rate=5_000,
-                count_max=2 * COUNT, list_count=0).figures
-    assert (ended["resumed"], ended["chosen"], ended["sent"]) == (COUNT, 0, 0)
-    sent = world.read(topic).where("properties['MQCORE_ORIGIN_TOPIC'] IS NOT NULL").selectExpr(
-        "COUNT(*)", "COUNT(DISTINCT properties['MQCORE_ORIGIN_MESSAGE_ID'])",
-        "COUNT(DISTINCT body)", "MIN(properties['MQCORE_ORIGIN_TOPIC'])",
-        "COUNT(DISTINCT tags, keys[0])").first()
-    assert tuple(sent) == (COUNT, COUNT, COUNT, f"%DLQ%{group}", COUNT)
-    assert end_of(world, topic) == 2 * COUNT
-
-    fail_all(world, group, topic, 2 * COUNT)
-    report = dlq(world.spark, cluster, group, ledger=ledger, list_count=0).figures
-    assert (report["letters"], report["chosen"]) == (
-        {"rows": 2 * COUNT, "messages": COUNT, "notSendable": 0, "redriven": COUNT,
-         "cameBack": COUNT}, 0)
-    some = dlq(world.spark, cluster, group, ledger=ledger, again=True, count_max=COUNT - 1,
-               list_count=0)
-    assert some.figures["chosen"] == COUNT - 1
 
 
 def test_a_ledger_is_of_one_group_and_of_one_job_at_a_time(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from mqcore.spark.lake.content import content
 from mqcore.spark.lake.opening import open_table
 from tests.spark.drivers import killed
 from tests.spark.test_archive import archived, in_order
+from tests.spark.test_dlq import Letters
 from tests.spark.test_lake_jobs import KEPT
 from tests.spark.test_migrate import rows
 from tests.spark.world import World
@@ -54,6 +55,7 @@ def archives_go_on(world: World, topic: str, folders: list[Path]) -> None:
 
 
 @pytest.mark.drivers
+@pytest.mark.timeout(900)               # eleven jobs, which all go on afterwards
 def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
         world: World, target: Admin, tmp_path: Path) -> None:
     sent_to = partial(stored, world.admin, world.broker_name)
@@ -69,6 +71,7 @@ def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
     (tmp_path / "states").mkdir()
     for _, topic in moved.values():
         world.send(topic, MOVED)
+    letters = Letters.given_up(world, tmp_path / "ledger")
     signs = [*(table / "held" for table in (*archives, *tables)),
              *(lake / "_mqcore_replay" / name / "held" for name in NAMES[:2]),
              moved["before"][0].with_suffix(".held")]
@@ -80,9 +83,11 @@ def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
     killed("jobs_to_kill", json.dumps({
         "namesrv": world.namesrv, "target": target.namesrv, "archived": kept,
         "archives": list(map(str, archives)), "table": str(lake), "tables": list(map(str, tables)),
-        "replays": replays, "migrations": {
+        "replays": replays, "letters": [letters.group, letters.topic, str(letters.ledger)],
+        "migrations": {
             name: [str(state), topic] for name, (state, topic) in moved.items()}}),
         folder=tmp_path, when=is_time)
+    letters.go_on(world)
     archives_go_on(world, kept, archives)
     assert [sent_to(replays[name]) for name in NAMES[:2]] == [150, 150]
     assert moved_to(moved["before"][1]) == MOVED

@@ -2,9 +2,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import subprocess
+import runpy
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,13 +14,12 @@ import pytest
 from mqcore.store.verify.report import NOTE, Report
 from mqcore.store.verify.store import verify
 from tests.spark import faults
-from tests.spark.jvm import jvm_options
+from tests.spark.world import KeptSession
 from tests.store.golden import NAMES, unpack
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SPLIT_BYTES = 70_000
-ROOT = Path(__file__).parent.parent.parent
 
 
 def findings(report: Report) -> list[tuple[str, str, int | None, str]]:
@@ -93,21 +91,24 @@ def counts(report: Report) -> dict[tuple[str, str], int]:
     return found
 
 
-def test_the_command_says_it_in_one_line_and_by_its_status(spark: Any, tmp_path: Path) -> None:
+def test_the_command_says_it_in_one_line_and_by_its_status(
+        spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch) -> None:
     root = unpack("crashed_torn", tmp_path)
-    from mqcore.spark.jobs.store_audit import store_audit
+    from mqcore.spark.jobs import frame, store_audit
 
     with ThreadPoolExecutor(1) as other:           # which has no active session of Spark
-        outcome = other.submit(store_audit, spark, root).result()
+        outcome = other.submit(store_audit.store_audit, spark, root).result()
     assert outcome.status == 3
     assert json.loads(json.dumps(outcome.figures))["verdict"].startswith("the next start mends it")
 
     (tmp_path / "empty").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "mqcore.spark.jobs.store_audit", str(tmp_path / "empty"),
-         "--master", "local[1]"], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "SPARK_SUBMIT_OPTS": jvm_options()})
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.splitlines()[-1] == (
-        f"store-audit: {tmp_path / 'empty'}: no store: neither commitlog nor consumequeue is there")
+    monkeypatch.setattr(frame, "session", lambda *_: KeptSession(spark))
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "empty"), "--master", "local[1]"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(store_audit.__file__, run_name="__main__")
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        f"store-audit: {tmp_path / 'empty'}: no store: neither commitlog nor consumequeue is there"]

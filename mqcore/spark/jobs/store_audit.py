@@ -79,6 +79,8 @@ class AuditedStore:
         self._kept: list[dict[str, int]] = []
         self._counts = [0] * int(FindingKind.FOUND_KINDS)
         self._cached: list[Any] = []
+        self._wrong: set[FindingKind] = set()           # of those that are counted first
+        self._has_sides = True
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -107,24 +109,15 @@ class AuditedStore:
 
     def _read_log(self) -> None:
         self._view("logged", self._audited(LOG), cache=True)
-        row = self._spark.sql("""
-            SELECT COUNT(IF(kind = 'unqueued' OR side = 0, 1, NULL)) AS records,
-                   COALESCE(SUM(IF(kind = 'unqueued' OR side = 0, size, 0)), 0) AS bytes,
-                   COUNT(IF(kind = 'unqueued', 1, NULL)) AS unqueued,
-                   COALESCE(SUM(IF(kind = 'passed', found, 0)), 0) AS blanks,
-                   COALESCE(MIN(storeTime) DIV 1000, 0) AS first_time_ms,
-                   COALESCE(MAX(storeTime) DIV 1000, 0) AS last_time_ms
-            FROM logged""").first()
-        self._figures = tables.numbers(row)
-        self._figures |= {"end": self._plan.end, "end_result": self._plan.end_result}
-        stretches = self._spark.sql("""
-            SELECT position AS begin, expected AS further FROM logged WHERE kind = 'trouble'""")
-        self._view("stretches", stretches)
-        lost = self._spark.sql(f"""
-            SELECT MIN(position) FROM logged WHERE kind = 'trouble' OR kind = 'unqueued'
-                AND length(topic) <= {len(LOST_TOPIC)} AND startswith('{LOST_TOPIC}', topic)
-                AND topic <> ''""").first()[0]
+        row = self._spark.sql(tables.log_counts(LOST_TOPIC)).first().asDict()
+        lost = row.pop("lost")
         self._damaged_from = NOWHERE if lost is None else int(lost)
+        self._wrong = {kind for kind in tables.IN_LOG if row.pop(kind.name)}
+        self._has_sides = bool(row.pop("sides"))
+        self._figures = {name: int(value) for name, value in row.items()}
+        self._figures |= {"end": self._plan.end, "end_result": self._plan.end_result}
+        self._view("stretches", self._spark.sql("""
+            SELECT position AS begin, expected AS further FROM logged WHERE kind = 'trouble'"""))
 
     # -- queues ------------------------------------------------------------------------------------
 
@@ -136,22 +129,29 @@ class AuditedStore:
         self._view("queued", spark.read.format(STORE).options(
             what="consumequeue", columns="topic,queueId,queueOffset,commitLogOffset,size,tagsCode,"
             "unitTagsCode,unitStoreTimestamp", **self._options).load(self._place.root))
-        for name, text in tables.QUEUE_VIEWS.items():
+        views = tables.QUEUE_VIEWS | ({} if self._has_sides else {"resolved": tables.PLAIN})
+        for name, text in views.items():
             self._view(name, spark.sql(text), cache=name in ("there", "judged"))
-        in_log, on_disk = tables.queue_counts(first, end)
-        logged: dict[tuple[str, int], dict[str, int]] = {
-            (row.topic, row.queueId): tables.numbers(row) for row in spark.sql(in_log).collect()}
-        there: dict[tuple[str, int], dict[str, int]] = {
-            (row.topic, row.queueId): tables.numbers(row) for row in spark.sql(on_disk).collect()}
+        logged: dict[tuple[str, int], dict[str, int]] = {}
+        there: dict[tuple[str, int], dict[str, int]] = {}
+        for row in spark.sql(tables.queue_counts(first, end)).collect():
+            into, counts = (there, row.onDisk) if row.inLog is None else (logged, row.inLog)
+            into[row.topic, row.queueId] = tables.numbers(counts)
+        self._wrong |= {kind for kind in tables.IN_JUDGED
+                        if sum(one.pop(kind.name) for one in logged.values())}
         listed = {(one.topic, one.queue_id): one for one in self._files.queues}
+        if [queue for queue, one in there.items()
+                if one.pop("entries") != one["end"] - (listed[queue].first if queue in listed
+                                                       else 0)]:
+            self._wrong.add(FindingKind.FOUND_ENTRY_HOLE)
         for queue in sorted(set(listed) | set(logged)):
             self._numbers[queue] = len(self._queues)
             self._queues.append(_queue(queue, listed.get(queue), logged.get(queue),
                                        there.get(queue)))
         self._figures["plain_delays"] = sum(one["plain_delays"] for one in self._queues)
         self._figures["unknown_side_queues"] = spark.sql(
-            "SELECT 1 FROM resolved WHERE queueId IS NULL").count()
-        self._collect(tables.queue_findings(first, end, self._damaged_from))
+            "SELECT 1 FROM resolved WHERE queueId IS NULL").count() if self._has_sides else 0
+        self._collect(tables.queue_findings(first, end, self._damaged_from, self._wrong))
 
     # -- the key index -----------------------------------------------------------------------------
 
@@ -171,14 +171,12 @@ class AuditedStore:
         ).load(self._place.root) if self._files.index else spark.createDataFrame(
             [], "file string, entry int, keyHash int, commitLogOffset bigint, seconds int"))
         for name, text in tables.INDEX_VIEWS.items():
-            self._view(name, spark.sql(text), cache=name == "placed")
-        row = spark.sql(tables.index_counts(first, end)).first()
-        self._figures |= {f"keys_{name}" if name != "keys" else name: value
-                          for name, value in tables.numbers(row).items()}
-        self._figures["keys_expired"] = int(spark.sql(tables.expired_keys(first)).first()[0])
-        self._figures["keys_passed"] = int(spark.sql(tables.passed_keys(first, end)).first()[0])
+            self._view(name, spark.sql(text), cache=True)
+        torn = FindingKind.FOUND_BAD_RECORD in self._wrong
+        for row in spark.sql(tables.index_counts(first, end, torn=torn)).collect():
+            self._figures |= tables.numbers(row)
         known = self._figures["keys_missing"] == 0 and first == 0
-        self._collect(tables.index_findings(first, end, known))
+        self._collect(tables.index_findings(first, end, known, torn=torn))
         self._check_chains()
 
     def _heads(self) -> list[tuple[str, int, int, int, int, int]]:
@@ -216,11 +214,11 @@ class AuditedStore:
             SELECT * FROM (SELECT *, ROW_NUMBER() OVER (
                     PARTITION BY kind ORDER BY position, topic, queueId, file, detail) AS place,
                 COUNT(*) OVER (PARTITION BY kind) AS count FROM ({query}))
-            WHERE place <= {FINDINGS_OF_A_KIND_MAX} ORDER BY kind, place""").collect()
+            WHERE place <= {FINDINGS_OF_A_KIND_MAX}""").collect()
         places = {path.name: number for number, path in enumerate(self._files.index)}
         kept = []
         counts = [0] * int(FindingKind.FOUND_KINDS)
-        for row in rows:
+        for row in sorted(rows, key=lambda row: (row.kind, row.place)):
             counts[row.kind] = row["count"]
             number = (places[row.file] if row.file is not None
                       else self._numbers[row.topic, row.queueId] if row.topic is not None else 0)

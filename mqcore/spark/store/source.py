@@ -55,7 +55,7 @@ from mqcore.wire.records import RecordError
 
 NAME: Final = "rocketmq-store"
 PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
-QUEUE_FILE_BYTES: Final = 6_000_000    # about what a file of a queue costs, against splitBytes
+QUEUE_FILE_BYTES: Final = 8 << 10      # what a queue's file costs beside its length, about
 
 
 class DamagedStore(SparkSourceError):
@@ -169,18 +169,31 @@ class StoreReader(DataSourceReader):
             return list(self._log_tasks())
         if what == QUEUES:
             wanted = self._wanted
-            files: list[QueueFile | IndexFile] = list(queue_files(
+            files = list(queue_files(
                 Path(self._store.root), _none_or(set, wanted.topics),
                 _none_or(set, wanted.queue_ids)))
-            each = max(1, self._options["splitBytes"] // QUEUE_FILE_BYTES)
+            tasks = [EntriesTask(tuple(some)) for some in self._shares(files)]
         else:
             found, wrong = index_files(self._store.listing(), self._options["indexSlots"])
             if wrong and self._options["failOnDamage"]:
                 raise DamagedStore(f"{self._root}: {wrong[0]}: give failOnDamage=false to read on")
-            files, each = list(found), 1
-        each = max(1, min(each, -(-len(files) // self._options["minPartitions"])))
-        return [EntriesTask(tuple(files[at:at + each])) for at in range(0, len(files), each)] or [
-            EntriesTask(())]
+            tasks = [EntriesTask((file,)) for file in found]
+        return list(tasks) or [EntriesTask(())]
+
+    def _shares(self, files: list[QueueFile]) -> Iterator[list[QueueFile]]:
+        """Of each task: about `splitBytes`, and less where `minPartitions` asks for more tasks."""
+        costs = [QUEUE_FILE_BYTES + Path(file.path).stat().st_size for file in files]
+        each = min(self._options["splitBytes"], sum(costs) // self._options["minPartitions"])
+        share: list[QueueFile] = []
+        taken = 0
+        for file, cost in zip(files, costs, strict=True):
+            if share and taken + cost > each:
+                yield share
+                share, taken = [], 0
+            share.append(file)
+            taken += cost
+        if share:
+            yield share
 
     def _log_tasks(self) -> Iterator[LogTask]:
         wanted = self._wanted

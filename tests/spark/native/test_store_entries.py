@@ -1,6 +1,7 @@
 """The entries of consume queues and of the key index as they come to Spark."""
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,22 @@ def test_folders_that_are_no_queues_are_passed_over(tmp_path: Path) -> None:
         shutil.copytree(topic / "0", topic / name)
 
     assert queue_rows(root) == rows
+
+
+@pytest.mark.parametrize(("options", "each"), [
+    ({}, [20]), ({"splitBytes": "25k"}, [2] * 10), ({"minPartitions": "20"}, [1] * 20),
+    ({"splitBytes": "1"}, [1] * 20)])
+def test_tasks_take_files_of_queues_by_their_length(
+        options: dict[str, str], each: list[int], tmp_path: Path) -> None:
+    source = pytest.importorskip("mqcore.spark.store.source", exc_type=ImportError)
+    root = unpack("basic", tmp_path)
+    reader = source.RocketMQStoreDataSource(
+        {"path": str(root), "what": "consumequeue", **options}).reader(None)
+
+    tasks = [[Path(file.path) for file in task.files] for task in reader.partitions()]
+
+    assert [len(files) for files in tasks] == each      # of 2,000 bytes, and 8,192 for each file
+    assert sorted(itertools.chain(*tasks)) == sorted((root / "consumequeue").glob("*/*/*"))
 
 
 def test_entries_say_where_their_records_lie(tmp_path: Path) -> None:

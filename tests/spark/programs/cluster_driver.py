@@ -26,6 +26,7 @@ def main() -> None:
         .config("spark.archives", f"{asked['archive']}#{UNPACKED}")
         .config("spark.executorEnv.PYTHONPATH", f"{UNPACKED}:{asked['path']}")
         .config("spark.executor.memory", "512m").config("spark.driver.memory", "512m")
+        .config("spark.executor.cores", "1")            # so there are two
         .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.extraJavaOptions", asked["jvm"])
         .config("spark.driver.extraJavaOptions", asked["jvm"])
