@@ -11,9 +11,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.bench.frames cimport Response, ResponseHint
 from mqcore.bench.histogram cimport Histogram
 
-cdef extern from "<sys/socket.h>" nogil:
-    int MSG_NOSIGNAL, MSG_DONTWAIT
-
 cdef enum:
     ERROR_CODES = 512                    # response codes counted one by one; others as the last
     INPUT_SIZE = 1 << 18

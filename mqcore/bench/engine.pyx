@@ -43,6 +43,7 @@ cdef extern from "<sys/timerfd.h>" nogil:
 cdef extern from "<sys/socket.h>" nogil:
     Py_ssize_t recv(int fd, void* target, size_t size, int flags) noexcept
     Py_ssize_t send(int fd, const void* source, size_t size, int flags) noexcept
+    int MSG_NOSIGNAL, MSG_DONTWAIT
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd) noexcept

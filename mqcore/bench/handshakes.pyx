@@ -9,7 +9,7 @@ from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport calloc, free
 
-from mqcore.bench.engine cimport MSG_DONTWAIT, MSG_NOSIGNAL, monotonic_ns
+from mqcore.bench.engine cimport monotonic_ns
 from mqcore.bench.tls13 cimport (
     FINISHED_BYTES,
     FLIGHT_MAX,
@@ -36,6 +36,8 @@ from mqcore.epoll cimport (
 )
 
 cdef extern from "<sys/socket.h>" nogil:
+    int NO_SIGNAL "MSG_NOSIGNAL"
+    int NO_WAIT "MSG_DONTWAIT"
     ssize_t c_receive "recv"(int fd, void* into, size_t size, int flags)
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
 
@@ -208,7 +210,7 @@ cdef class HandshakeLoad:
     cdef bint say(self, Place* place) noexcept nogil:
         """The hello, if its connection stands; False: it has failed."""
         cdef ssize_t sent = c_send(place.fd, self.client.hello, self.client.hello_length,
-                                   MSG_NOSIGNAL | MSG_DONTWAIT)
+                                   NO_SIGNAL | NO_WAIT)
         place.said = sent == self.client.hello_length
         return place.said or (sent < 0 and errno == EAGAIN)
 
@@ -227,7 +229,7 @@ cdef class HandshakeLoad:
                 epoll_ctl(self.epoll, EPOLL_CTL_MOD, place.fd, &event)
             return
         got = c_receive(place.fd, shake.flight + shake.length, FLIGHT_MAX - shake.length,
-                        MSG_DONTWAIT)
+                        NO_WAIT)
         if got < 0 and errno == EAGAIN:
             return
         state = shake_came(&self.client, shake, <int32_t>got) if got > 0 else SHAKE_BROKEN
@@ -235,7 +237,7 @@ cdef class HandshakeLoad:
             return
         self.leave(index, state == SHAKEN and c_send(
             place.fd, shake.finished, FINISHED_BYTES,
-            MSG_NOSIGNAL | MSG_DONTWAIT) == FINISHED_BYTES)
+            NO_SIGNAL | NO_WAIT) == FINISHED_BYTES)
 
     cdef void leave(self, int32_t index, bint whole) noexcept nogil:
         cdef Place* place = &self.places[index]

@@ -4,10 +4,6 @@ from libc.stdint cimport int64_t, uint64_t
 
 from mqcore.tls.library cimport TlsLibrary
 
-cdef extern from "<sys/socket.h>" nogil:
-    int MSG_NOSIGNAL
-    int MSG_DONTWAIT
-
 cdef enum PipeState:
     PIPE_HERE = 0                      # the loop's
     PIPE_ASKED = 1                     # it waits for the thread

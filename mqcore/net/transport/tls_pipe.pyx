@@ -11,6 +11,7 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
+    int PIPE_FLAGS "(MSG_NOSIGNAL | MSG_DONTWAIT)"
 
 cdef enum:                             # of OpenSSL
     BIO_FLAGS_READ = 0x01
@@ -64,7 +65,7 @@ cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
     if pipe.ended:
         return -1                      # nobody hears an alert about it
     while True:
-        sent = c_send(pipe.fd, data, length, MSG_NOSIGNAL | MSG_DONTWAIT)
+        sent = c_send(pipe.fd, data, length, PIPE_FLAGS)
         if sent >= 0:
             return <int>sent
         if errno == EAGAIN:

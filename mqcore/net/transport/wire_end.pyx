@@ -6,7 +6,6 @@ from mqcore.net.transport.close_reasons cimport CLOSE_PLAIN_REFUSED
 from mqcore.net.transport.connections cimport connection_watch
 from mqcore.net.transport.slots cimport slots_remove
 from mqcore.net.transport.tls cimport TLS_ENFORCING, tls_begin, tls_line, tls_read, tls_send
-from mqcore.net.transport.tls_pipe cimport MSG_DONTWAIT, MSG_NOSIGNAL
 from mqcore.net.transport.transport cimport (
     WIRE_FIRST,
     WIRE_GONE,
@@ -22,6 +21,8 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
     ssize_t c_receive "recv"(int fd, void* data, size_t size, int flags)
+    int MSG_NOSIGNAL
+    int MSG_DONTWAIT
     int MSG_PEEK
 
 cdef enum:
