@@ -17,6 +17,7 @@ cdef enum:
     CONNECTION_COUNT_MAX = 4096
 
 cdef int64_t NEVER
+cdef int64_t NS_PER_S
 
 cdef struct LoadConnection:
     int32_t fd

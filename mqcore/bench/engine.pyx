@@ -41,9 +41,9 @@ cdef extern from "<sys/timerfd.h>" nogil:
     int timerfd_settime(int fd, int flags, const itimerspec* value, itimerspec* old) noexcept
 
 cdef extern from "<sys/socket.h>" nogil:
+    int MSG_NOSIGNAL, MSG_DONTWAIT
     Py_ssize_t recv(int fd, void* target, size_t size, int flags) noexcept
     Py_ssize_t send(int fd, const void* source, size_t size, int flags) noexcept
-    int MSG_NOSIGNAL, MSG_DONTWAIT
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd) noexcept

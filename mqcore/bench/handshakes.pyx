@@ -9,7 +9,7 @@ from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport int32_t, int64_t, uint16_t
 from libc.stdlib cimport calloc, free
 
-from mqcore.bench.engine cimport monotonic_ns
+from mqcore.bench.engine cimport NS_PER_S, monotonic_ns
 from mqcore.bench.tls13 cimport (
     FINISHED_BYTES,
     FLIGHT_MAX,
@@ -81,10 +81,9 @@ cdef enum:
     EVENTS_AT_ONCE = 64
     NEVER_FD = -1
 
-cdef int64_t SECOND_NS = 1_000_000_000
 cdef int64_t NS_PER_MS = 1_000_000
-cdef int64_t ANSWER_NS = 10 * SECOND_NS
-cdef int64_t LATE_NS = SECOND_NS
+cdef int64_t ANSWER_NS = 10 * NS_PER_S
+cdef int64_t LATE_NS = NS_PER_S
 
 
 cdef struct Place:
@@ -125,7 +124,7 @@ cdef class HandshakeLoad:
         if rate <= 0:
             raise ValueError(f"rate {rate}: expected more than 0 handshakes a second")
         self.host, self.port, self.source = host.encode(), int(port), source.encode()
-        self.interval_ns = <int64_t>(SECOND_NS / rate)
+        self.interval_ns = <int64_t>(NS_PER_S / rate)
         shake_client_open(&self.client)
         self.places = <Place*>calloc(SOCKETS, sizeof(Place))
         if self.places == NULL:
@@ -183,7 +182,7 @@ cdef class HandshakeLoad:
             for i in range(count):
                 self.go_on(<int32_t>events[i].data.u64)
             now_ns = monotonic_ns()
-            if now_ns - self.look_ns >= SECOND_NS:
+            if now_ns - self.look_ns >= NS_PER_S:
                 self.look_ns = now_ns
                 self.give_up(now_ns)
 
