@@ -27,6 +27,7 @@ from mmap import mmap
 from pathlib import Path
 from types import ModuleType
 
+from tests.debug.building import library
 from tests.imports import compiled_as, module_of
 from tests.support.ci import in_ci
 
@@ -198,12 +199,10 @@ def build() -> None:
 
 
 def run(part: str) -> subprocess.CompletedProcess[str]:
-    library = subprocess.run(["gcc", "-print-file-name=libtsan.so"], capture_output=True,
-                             text=True, check=True).stdout.strip()
     return subprocess.run(
         [*fixed_layout(), sys.executable, "-m", "tests.debug.threads", part],
         cwd=ROOT, capture_output=True, text=True, check=False, env={
-            **os.environ, "LD_PRELOAD": library, "PYTHONPATH": str(ROOT),
+            **os.environ, "LD_PRELOAD": library("gcc", "libtsan.so"), "PYTHONPATH": str(ROOT),
             "TSAN_OPTIONS": f"exitcode={FOUND}:halt_on_error=1:ignore_noninstrumented_modules=1"})
 
 
