@@ -19,8 +19,9 @@ from mqcore.backup.pieces import Pace
 from mqcore.backup.restore import restore
 from mqcore.store import files
 from tests.backup.stores import assert_prefix, assert_sound, snapshot
+from tests.support.dice import seed_of_run
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 KILLS = 12
 COUNTED = ("open", "write_at", "truncate", "sync", "rename", "unlink", "make_folder",
            "remove_folder")

@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-import random
 from pathlib import Path
 
 import pytest
@@ -18,10 +17,11 @@ from mqcore.backup.source import Log, Source
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.report import STATUS_MEND
 from tests.backup.stores import SETTINGS, assert_prefix, assert_starts, copied
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import mqcore_up
 from tests.workers.load import TOPIC, Promises, body_of, load, name_of
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 
 
 def assert_kept(restored: Path, promises: Promises) -> None:

@@ -1,7 +1,6 @@
 """A restore up to a time or a position holds what an oracle says, and no offset is beyond it."""
 from __future__ import annotations
 
-import os
 import random
 import struct
 from collections import Counter
@@ -23,9 +22,10 @@ from tests.backup.stores import assert_prefix, assert_sound, assert_starts, copi
 from tests.schedule.desk import Desk, now_ms
 from tests.schedule.test_stock import DEFAULT_DELAYS_MS, GOLDEN_SIZES, names
 from tests.store import golden
+from tests.support.dice import seed_of_run
 from tests.verify.stores import SEGMENT_BYTES
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 
 
 def ends(found: list[Record]) -> list[int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.records import BatchItem, encode_batch
 from tests.hostile.watch import Watch
+from tests.support.dice import seed_of_run
 from tests.support.failing_disk import compiler
 from tests.support.failing_memory import FailingMemory
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
@@ -31,7 +31,7 @@ from tests.workers.processes import by_role
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs cc")
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 TRIES, TRIES_STICKY = 200, 25       # of the requests for memory, so many are refused, or all
 LARGE_BYTES = 1 << 20
 SERVING = "pull-serving-0"

@@ -14,6 +14,7 @@ import pytest
 from mqcore.client import AsyncProducer, Message, RocketMQError, SendStatus
 from mqcore.store.verify.store import verify
 from tests.replication.stores import log_of, queues_of
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.relay import Relay
 from tests.support.stock import StockProcess, free_broker_port, require_stock, start_broker
@@ -23,7 +24,7 @@ from tests.workers.processes import kill, pid_of
 pytestmark = pytest.mark.timeout(300)
 NAME = TOPIC = "replicated"
 SEGMENT_SIZE = 1 << 20
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "4"))
 BODY_BYTES = 2_000
 OURS: dict[str, object] = {

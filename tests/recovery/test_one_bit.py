@@ -19,6 +19,7 @@ from mqcore.store.repair.store import repair
 from mqcore.store.verify.store import verify
 from mqcore.wire.codes import RequestCode
 from tests.store.harness import log_records
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.support.waiting import wait_until
 from tests.verify.stores import (
@@ -33,7 +34,7 @@ from tests.wire_live.peer import Peer, pull_fields
 
 MESSAGES = 800
 DISPATCH_S = 20
-SEED = int(os.environ.get("MQCORE_TEST_SEED", "20261122"))
+SEED = seed_of_run(20261122)
 STORE_TIME = 56                  # of a record with an IPv4 born host
 PLACES = 300 if os.environ.get("CI") else 60
 

@@ -17,12 +17,13 @@ import pytest
 from mqcore.client import AsyncProducer, Message, RocketMQError, SendStatus
 from tests.replication.pairs import NAME, slave_up
 from tests.replication.stores import hold_alike, log_of
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
 from tests.workers.processes import by_role, kill
 
 pytestmark = pytest.mark.timeout(300)
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "6"))
 MOMENT_S_MAX = 0.05
 ACKS_BETWEEN_MAX = 150

@@ -25,6 +25,7 @@ from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
 from tests.schedule.desk import SCHEDULE_TOPIC
 from tests.schedule.ledger import Ledger, read_ledger
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.stretch import Stretch
 from tests.support.waiting import wait_until
@@ -32,7 +33,7 @@ from tests.workers.load import Asker
 from tests.workers.processes import kill, pid_of
 from tests.workers.test_end import segment_of
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 KILLS = int(os.environ.get("MQCORE_TEST_KILLS", "8"))
 RATE = float(os.environ.get("MQCORE_TEST_DELAY_RATE", "2000"))
 LATE_P99_MS_MAX = 20

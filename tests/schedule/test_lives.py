@@ -14,9 +14,10 @@ from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.io_stall import Stall
 from mqcore.store.schedule.loop import Snapshot
 from tests.schedule.desk import WORKER_RUNNING, Desk, now_ms
+from tests.support.dice import seed_of_run
 from tests.support.waiting import wait_until
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 ROUNDS = int(os.environ.get("MQCORE_TEST_ROUNDS", "60"))
 NUMBERS = [b"%d" % number for number in range(6)]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,10 +20,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.dice import seed_of_run
 from tests.support.failing_disk import FailingDisk, build, compiler
 from tests.support.memory_folder import memory_folder
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 CHOICE = os.environ.get("MQCORE_TEST_FAULTS", "")
 SWEEP_S_MAX = 900
 CALLS_MIN = 250

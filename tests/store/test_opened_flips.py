@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,9 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "9"))
 LIMIT_S = 300
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,11 +21,12 @@ from mqcore.store.log.append_loop import sync_bytes_max
 from mqcore.store.probes import io_recorder
 from tests.store.harness import Run, log_records, read_entries
 from tests.store.power import Disk, Event, moments
+from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
 IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "150"))
 RECORDINGS = 4                      # in sync mode
-SEED = int(os.environ.get("MQCORE_TEST_SEED", "0")) or time.time_ns() % 1_000_000
+SEED = seed_of_run()
 SEGMENT, FILE_ENTRIES = 16384, 40
 ROUNDS = 40                         # fewer than 16 segments, which may wait for a flush
 TURN_MS = 1000

@@ -18,9 +18,16 @@ REALS = (0.0, 0.5, 1.1, 1e15, 2.0**53, 2.0**53 + 2, 2.0**63, 1e22, 1e23, 2.22507
          2.225073858507201e-308, 5e-324, 1.7976931348623157e308, math.inf)
 
 
+def seed_of_run(usual: int | None = None) -> int:
+    """What MQCORE_TEST_SEED says; without it the usual one, or another in each run."""
+    if usual is None:
+        usual = random.SystemRandom().randrange(1 << 30)
+    return int(os.environ.get("MQCORE_TEST_SEED", usual))
+
+
 def dice() -> Random:
     """Of a seed that a failing test shows; MQCORE_TEST_SEED repeats one."""
-    seed = int(os.environ.get("MQCORE_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+    seed = seed_of_run()
     print(f"MQCORE_TEST_SEED={seed}")
     return Random(seed)
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 
 import pytest
 
+from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 HISTORIES = int(os.environ.get("MQCORE_TEST_ROUNDS", "400"))
 LIMIT_S = 400
 

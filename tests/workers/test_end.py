@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import random
 import signal
 import subprocess
 import time
@@ -18,6 +17,7 @@ import pytest
 from mqcore.shm.segment import Segment
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import (
     MQCORE,
     START_TIMEOUT_S,
@@ -31,7 +31,7 @@ from tests.support.waiting import wait_until, wait_until_async
 from tests.workers.load import QUEUES, TOPIC, Asker, Name, audit, load
 from tests.workers.processes import ROLES, by_role, title
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 STOP_S_MAX = 0.5
 TRIES = 4                       # of a stop, on a machine that does much else
 STOP_UNDER_LOAD_S_MAX = 5.0

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import random
 import signal
 import subprocess
 import time
@@ -16,6 +15,7 @@ import pytest
 from mqcore.participants import DISPATCHER
 from mqcore.wire.codes import ResponseCode
 from mqcore.workers.stopping import EXIT_UNFINISHED
+from tests.support.dice import seed_of_run
 from tests.support.mounted import mounted
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until_async
@@ -23,7 +23,7 @@ from tests.workers.load import QUEUES, TOPIC, Asker, Load, Name, Promises, audit
 from tests.workers.processes import by_role, pid_of
 from tests.workers.test_end import own_settings, refused, segment_of, set_all, update_offset
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 DISK = 12 << 20
 RESUME_S_MAX = 1.0
 STOP_S = 60.0

@@ -26,6 +26,7 @@ from mqcore.client import AsyncPushConsumer, ConsumeContext, ReceivedMessage
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
 from mqcore.wire.records import decode_records
+from tests.support.dice import seed_of_run
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until, wait_until_async
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
@@ -34,7 +35,7 @@ from tests.workers.load import TOPIC, Load, Name, Promises, audit, load, name_of
 from tests.workers.processes import ROLES, by_role, kill, pid_of, slot_of, title
 from tests.workers.test_end import segment_of
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.randrange(1 << 30)))
+SEED = seed_of_run()
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 MODES = ("async", "sync", "transient-pool")
 ACKS_BETWEEN_MAX = 150

@@ -25,10 +25,11 @@ from tests.replication.faults.history import Delivery, History
 from tests.replication.faults.liar import lie
 from tests.replication.faults.relay import FaultyRelay
 from tests.replication.faults.traffic import FOLLOWER, Traffic, read_all
+from tests.support.dice import seed_of_run
 from tests.support.waiting import wait_until_async
 from tests.wire_live.peer import Closed
 
-SEED = int(os.environ.get("MQCORE_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+SEED = seed_of_run()
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 FAULTS_MIN = 2_000
 PLAN = {"links": 1_700, "processes": 250, "failovers": 60, "elections": 60}
