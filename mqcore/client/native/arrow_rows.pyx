@@ -10,6 +10,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqcore.endian cimport store_i16, store_i32
+from mqcore.file_layout cimport PROPERTIES_LENGTH_MAX
 from mqcore.layout cimport (
     BATCH_ITEM_BODY,
     NAME_SEPARATOR,
@@ -19,7 +20,7 @@ from mqcore.layout cimport (
 from mqcore.text cimport Literal, is_literal, literal
 
 from mqcore.client.errors import ConfigError, MessageTooLarge
-from mqcore.wire.properties import LENGTH_MAX, RESERVED
+from mqcore.wire.properties import RESERVED
 
 cdef enum:
     ID_SIZE = 32                        # of a UNIQ_KEY: a prefix, and a number
@@ -27,7 +28,6 @@ cdef enum:
     ID_DIGITS = 12
     LEFT_OUT_MAX = 64
 
-cdef int32_t _ROW_PROPERTIES_MAX = LENGTH_MAX
 cdef bytes _FIXED = b"WAIT\x01true\x02UNIQ_KEY\x01"
 cdef const uint8_t* _fixed = <const uint8_t*>PyBytes_AS_STRING(_FIXED)
 cdef Py_ssize_t _fixed_size = len(_FIXED)
@@ -253,9 +253,9 @@ cdef class ArrowRows:
             if not body.size:
                 raise ConfigError("a row has no body: brokers take no empty messages")
             properties_size = self.properties_size(row)
-            if properties_size > _ROW_PROPERTIES_MAX:
+            if properties_size > PROPERTIES_LENGTH_MAX:
                 raise MessageTooLarge(f"properties of {properties_size} bytes: expected at most"
-                                      f" {_ROW_PROPERTIES_MAX}")
+                                      f" {PROPERTIES_LENGTH_MAX}")
             item_size = BATCH_ITEM_BODY + body.size + PROPERTIES_LENGTH_SIZE + properties_size
             if row > first and size + item_size > size_max:
                 break

@@ -13,6 +13,7 @@ from libc.string cimport memchr, memcpy
 from posix.unistd cimport getpid
 
 from mqcore.endian cimport store_i16, store_i32
+from mqcore.file_layout cimport PROPERTIES_LENGTH_MAX
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 from mqcore.client.native.messages cimport _KEYS, _TAGS, _UNIQ_KEY, _WAIT, MessageCore
@@ -35,7 +36,6 @@ from mqcore.wire.ids import local_address, month_start_ms
 from mqcore.wire.properties import (
     DELAY,
     KEYS,
-    LENGTH_MAX,
     TAGS,
     TRANSACTION_PREPARED,
     UNIQ_KEY,
@@ -62,7 +62,6 @@ cdef enum:
     UNIQ_KEY_LENGTH = 8
 
 cdef int64_t _FRAME_LENGTH_MAX = FRAME_LENGTH_MAX
-cdef int32_t _PROPERTIES_LENGTH_MAX = LENGTH_MAX
 cdef int64_t _CLOCK_STEP_BACK_MS = 1_000_000
 cdef int64_t _DAYS_32_MS = 32 * 86_400_000
 cdef object _DELAY = DELAY
@@ -127,9 +126,9 @@ cdef Py_ssize_t _checked_size(Py_ssize_t total) except -1:
     """That of a properties string; `total` counts a mark behind its last item."""
     if total:
         total -= 1
-    if total > _PROPERTIES_LENGTH_MAX:
+    if total > PROPERTIES_LENGTH_MAX:
         raise MessageTooLarge(
-            f"properties of {total} bytes: expected at most {_PROPERTIES_LENGTH_MAX}")
+            f"properties of {total} bytes: expected at most {PROPERTIES_LENGTH_MAX}")
     return total
 
 
@@ -312,7 +311,7 @@ cdef class SendFrames:
         cdef uint8_t* start
         cdef uint8_t* at
         cdef Py_ssize_t length
-        if room > _FRAME_LENGTH_MAX + ESCAPED_LENGTH_MAX * _PROPERTIES_LENGTH_MAX:
+        if room > _FRAME_LENGTH_MAX + ESCAPED_LENGTH_MAX * PROPERTIES_LENGTH_MAX:
             raise MessageTooLarge(f"frame of {room} bytes: expected at most {_FRAME_LENGTH_MAX}")
         PyByteArray_Resize(out, before + room)
         start = <uint8_t*>PyByteArray_AS_STRING(out) + before
