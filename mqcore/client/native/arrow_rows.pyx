@@ -10,10 +10,10 @@ from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from mqcore.endian cimport store_i16, store_i32
-from mqcore.file_layout cimport PROPERTIES_LENGTH_MAX
 from mqcore.layout cimport (
     BATCH_ITEM_BODY,
     NAME_SEPARATOR,
+    PROPERTIES_LENGTH_MAX,
     PROPERTIES_LENGTH_SIZE,
     PROPERTY_SEPARATOR,
 )

@@ -13,7 +13,6 @@ from libc.string cimport memchr, memcpy
 from posix.unistd cimport getpid
 
 from mqcore.endian cimport store_i16, store_i32
-from mqcore.file_layout cimport PROPERTIES_LENGTH_MAX
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 from mqcore.client.native.messages cimport _KEYS, _TAGS, _UNIQ_KEY, _WAIT, MessageCore
@@ -23,6 +22,7 @@ from mqcore.layout cimport (
     FRAME_HEADER,
     FRAME_HEADER_WORD,
     FRAME_LENGTH_SIZE,
+    PROPERTIES_LENGTH_MAX,
     PROPERTIES_LENGTH_SIZE,
 )
 
