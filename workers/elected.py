@@ -22,21 +22,16 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from mqcore.backup.errors import BackupError
-from mqcore.backup.tables import settle_again
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.standing import elected
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, WORKER_RUNNING
 from mqcore.participants import DISPATCHER, HA_SLAVE, WRITER
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
-from mqcore.replication.greeting import OtherLogError
-from mqcore.replication.rejoin import RejoinError, rejoin_at
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
-from mqcore.workers.ha_slave import address_of
 
 RETRY_S = 1.0                     # after a table of epochs that could not be written
 LOOK_MS = 2                       # while others bring the log to its end
@@ -72,6 +67,13 @@ class Rejoining:
         address, self.address = self.address, ""
         if not address:
             return
+        # -- brokers that are not elected do without its code
+        from mqcore.backup.errors import BackupError
+        from mqcore.backup.tables import settle_again
+        from mqcore.replication.greeting import OtherLogError
+        from mqcore.replication.rejoin import RejoinError, rejoin_at
+        from mqcore.workers.ha_slave import address_of
+
         self.not_before = time.monotonic() + REJOIN_RETRY_S
         try:
             found = rejoin_at(settings.store_root, settings.log_folders, address_of(address),

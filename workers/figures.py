@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
 from mqcore.participants import HA_MASTER, HA_SLAVE
-from mqcore.replication.rejoin import overtaken_messages
+from mqcore.replication.side_files import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.elected import election, role_of

@@ -23,7 +23,7 @@ from mqcore.replication.epochs import EpochsError, Standing, State
 from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
 from mqcore.replication.identity import identity
 from mqcore.replication.log_bytes import last_bytes, log_crc
-from mqcore.replication.rejoin import room_for
+from mqcore.replication.side_files import room_for
 from mqcore.replication.slave import POSITION_BITS, SlaveNote
 from mqcore.replication.slave_loop import SlaveLoop
 from mqcore.shm.figure_slots import FigureSlots

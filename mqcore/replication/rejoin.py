@@ -26,6 +26,7 @@ from mqcore.replication.greet import ANNOUNCE, GREETING_FIXED_SIZE, GREETING_WOR
 from mqcore.replication.greeting import Greeting, OtherLogError
 from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.role import OWN_OFFSETS_FILE
+from mqcore.replication.side_files import ROOM_LEFT_BYTES, room_for, side_file, word_of
 from mqcore.store import checkpoint, cutting, files, last_run
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.log.folders import LOG, LogFolders
@@ -39,11 +40,9 @@ from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_record
 
 GREETING_S = 10.0                # for all of it: a start waits for that
-KEPT: Final = "overtaken"            # folder of side files, in the store
 FRAME: Final = struct.Struct(">qi")
 POSITION: Final = struct.Struct(">q")
 LOG_PIECE_BYTES: Final = 1 << 20
-ROOM_LEFT_BYTES: Final = 16 << 20    # on the disk, beside a side file
 
 # Before a cut: the log, the length of its segments, where it ends, where it is cut; bytes.
 BeforeCut = Callable[[LogFolders, int, int, int], None]
@@ -173,12 +172,6 @@ def _check_newer(mine: History, theirs: History, is_cut: bool) -> None:
             "to it; to cut this one all the same: --force")
 
 
-def room_for(store: Path, size: int) -> bool:
-    """Whether the disk has room for a side file of `size` bytes. Raises OSError."""
-    found = os.statvfs(store)
-    return found.f_bavail * found.f_frsize >= size + ROOM_LEFT_BYTES
-
-
 def greeted(address: tuple[str, int], position: int) -> Greeting:
     """
     What the master at an HA port says to a slave whose log ends at `position`. Raises
@@ -264,7 +257,7 @@ def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> O
     topics: Counter[str] = Counter()
     while (raw := scan.next()) is not None:
         topics[decode_record(raw).topic] += 1
-    path = store / KEPT / f"{found.position:020d}-{found.end:020d}.log"
+    path = side_file(store, found.position, found.end)
     if not room_for(store, found.end - found.position):
         raise RejoinError(f"the disk has no room for a side file of {found.end - found.position} "
                           f"bytes in {path.parent}, and {ROOM_LEFT_BYTES} beside it: nothing is "
@@ -277,24 +270,10 @@ def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> O
         raise
     overtaken = Overtaken(found.position, found.end, topics.total(), found.master, dict(topics),
                           path)
-    files.write_atomically(path.with_suffix(".json"), json.dumps({
+    files.write_atomically(word_of(path), json.dumps({
         "position": overtaken.position, "end": overtaken.end, "messages": overtaken.messages,
         "topics": overtaken.topics, "master": overtaken.master}, indent=1).encode())
     return overtaken
-
-
-def overtaken_messages(store: Path) -> int:
-    """How many messages the side files of a store keep. Raises OSError."""
-    return sum(_messages_in(path) for path in (store / KEPT).glob("*.json"))
-
-
-def _messages_in(told: Path) -> int:
-    try:
-        found = json.loads(files.read(told))
-    except ValueError:                           # somebody else's
-        return 0
-    count = found.get("messages") if isinstance(found, dict) else None
-    return count if isinstance(count, int) else 0
 
 
 def _copy(path: Path, pieces: Iterable[bytes]) -> None:

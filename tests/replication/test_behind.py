@@ -17,7 +17,7 @@ import pytest
 from mqcore.admin.status import describe, of_role
 from mqcore.replication.behind import Behind, Courtesy, Pace
 from mqcore.replication.greet import ANNOUNCE
-from mqcore.replication.rejoin import overtaken_messages
+from mqcore.replication.side_files import overtaken_messages
 from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
 from mqcore.thread_times import processor_ns

@@ -20,7 +20,7 @@ import pytest
 
 from mqcore.admin.store import records
 from mqcore.backup.tables import settle_again
-from mqcore.replication import rejoin as rejoining
+from mqcore.replication import side_files
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin_at
 from mqcore.store import checkpoint, files
 from mqcore.store.checkpoint import Checkpoint
@@ -199,8 +199,8 @@ def test_nothing_is_cut_where_the_side_file_finds_no_room(
     store = parted.copy(tmp_path)
     before = log_of(store)
     with monkeypatch.context() as patched:
-        patched.setattr(rejoining, "ROOM_LEFT_BYTES", 1 << 62)
-        with pytest.raises(RejoinError, match=f"no room for a side file .*, and {1 << 62} beside"):
+        patched.setattr(side_files, "ROOM_LEFT_BYTES", 1 << 62)
+        with pytest.raises(RejoinError, match=r"no room for a side file .* bytes in .*overtaken"):
             cut(parted, store)
 
     def full(fd: int, content: memoryview, offset: int) -> int:

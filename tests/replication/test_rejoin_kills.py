@@ -18,7 +18,8 @@ from mqcore.layout import BLANK_SIZE_MIN, MAGIC_BLANK, PUT_OK
 from mqcore.replication import epochs, greeting
 from mqcore.replication.epochs import History, Standing, State
 from mqcore.replication.greet import ANNOUNCE, GREETING_CHECKED_BYTES_MAX
-from mqcore.replication.rejoin import KEPT, RejoinError, rejoin
+from mqcore.replication.rejoin import RejoinError, rejoin
+from mqcore.replication.side_files import FOLDER
 from mqcore.store import files
 from mqcore.store.crc32 import crc32c
 from mqcore.store.verify.report import DAMAGE
@@ -172,7 +173,7 @@ def test_a_kill_between_two_writes_loses_nothing_and_it_can_be_done_again(
                     ended = False
             if log_of(store) != before:
                 assert state_of(store) is State.FOLLOWS, number
-                (kept, *_) = sorted((store / KEPT).glob("*.log"), reverse=True)
+                (kept, *_) = sorted((store / FOLDER).glob("*.log"), reverse=True)
                 assert kept.read_bytes() == side, number
             again = rejoin(store, address, 1)
             assert again.position == overtaken.common, number
@@ -192,5 +193,5 @@ def test_a_master_whose_log_ends_within_a_record_of_ours_has_nothing_cut(
     before = log_of(store)
     with master.serving() as address, pytest.raises(RejoinError, match="no record ends"):
         rejoin(store, address, 1)
-    assert (log_of(store), state_of(store), (store / KEPT).exists()) == (
+    assert (log_of(store), state_of(store), (store / FOLDER).exists()) == (
         before, State.LEADS, False)
