@@ -21,7 +21,7 @@ from mqcore.client import (
 from tests.interop.ask import committed_offset
 from tests.interop.conftest import Cluster
 from tests.interop.consuming import QUEUES, fresh, names, run, send
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until, wait_until_async
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -174,4 +174,5 @@ def test_the_blocking_faces_poll_and_pull(cluster: Cluster) -> None:
         polling.commit_sync()
         assert polling.committed(queue) == 8
         assert queue in polling.assignment()
+        wait_until(lambda: bool(changes), "the listener's call")
     assert [len(queues) for queues in changes] == [QUEUES]

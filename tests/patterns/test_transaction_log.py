@@ -208,7 +208,7 @@ def test_the_same_with_asyncio(engine: Engine, running: Broker) -> None:
     topic = f"asynclog{engine.dialect.name}"
     with Admin(running.namesrv) as admin:
         admin.create_topic(topic, queues=1)
-    log = TransactionLog(engine, grace=0.1)
+    log = TransactionLog(engine)
 
     async def scenario() -> None:
         async with AsyncTransactionProducer(
@@ -292,7 +292,7 @@ def test_asyncio_work_that_ends_the_transaction_is_told(engine: Engine, running:
     topic = f"asyncended{engine.dialect.name}"
     with Admin(running.namesrv) as admin:
         admin.create_topic(topic, queues=1)
-    log = TransactionLog(engine, grace=0.1)
+    log = TransactionLog(engine)
 
     async def scenario() -> None:
         async with AsyncTransactionProducer(
@@ -328,7 +328,8 @@ def test_what_a_broker_gave_up_is_asked_about_again_if_it_was_committed(
             assert sorted(first_deliveries(
                 forgetful.namesrv, topic, 2,
                 before=lambda: log.resume_given_up(admin))) == ["1", "2"]
-        assert log.resume_given_up(admin) == 0
+            wait_until(lambda: log.resume_given_up(admin) == 0 and not list(
+                admin.pending_transactions(forgetful.broker)), "nothing left to resume")
 
 
 def test_nothing_is_resumed_where_nothing_was_given_up(engine: Engine, running: Broker) -> None:
