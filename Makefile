@@ -44,7 +44,7 @@ $(VENV)/installed: $(VENV)/created pyproject.toml
 	@touch $@
 
 $(VENV)/tools: $(VENV)/installed
-	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-build-isolation --editable '.[$(EXTRAS)]'
+	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-compile --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@
 
 # -- compiles what changed, and what is compiled with it
