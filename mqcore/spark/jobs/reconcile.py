@@ -35,6 +35,7 @@ from mqcore.spark.jobs.frame import (
     spark_options,
 )
 from mqcore.spark.options import moment
+from mqcore.spark.session import local_rows
 from mqcore.wire.properties import CLUSTER, DELAY, TRANSACTION_PREPARED, WAIT
 
 OFFSET, ORIGIN, ID = "offset", "origin", "id"
@@ -120,14 +121,8 @@ class _Comparison:
 
     def _of_queues(self, name: str, values: Mapping[Queue, Any]) -> Any:
         """A frame of (topic, brokerName, queueId) and a value of each."""
-        import pyarrow
-
-        topics, brokers, ids = zip(*values, strict=True) if values else ((), (), ())
-        kinds = {"topic": pyarrow.string(), "brokerName": pyarrow.string(),
-                 "queueId": pyarrow.int32(), name: pyarrow.int64()}
-        return self._spark.createDataFrame(pyarrow.table(
-            [list(column) for column in (topics, brokers, ids, values.values())],
-            schema=pyarrow.schema(kinds.items())))
+        return local_rows(self._spark, [(*queue, value) for queue, value in values.items()],
+                          f"topic string, brokerName string, queueId int, {name} bigint")
 
     def _sql(self, text: str) -> Any:
         """A query of frames that have names here, as in `FROM {kept}`."""
