@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support.dice import times
+
 # -- a machine that does much else takes longer for an example; no test fails for that
-settings.register_profile("mqcore", deadline=None)
+settings.register_profile("mqcore", deadline=None, max_examples=times(100))
 settings.load_profile("mqcore")
 
 # -- seconds that a test of the kind takes, about; most of them are waiting

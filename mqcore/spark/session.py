@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -49,6 +49,24 @@ def builder(name: str = "mqcore") -> SparkSession.Builder:
     for key, value in SETTINGS.items():
         made = made.config(key, value)
     return made
+
+
+def local_rows(spark: Any, rows: Iterable[tuple[Any, ...]], ddl: str) -> Any:
+    """
+    A frame of rows that are at hand; of columns that are string, int or bigint.
+
+    Whoever plans sees how few they are, or that there are none, and no task makes them:
+    `createDataFrame` of a list is a job of unknown size.
+    """
+    import pyarrow
+
+    kinds = {"string": pyarrow.string(), "int": pyarrow.int32(), "bigint": pyarrow.int64()}
+    named = (one.split() for one in ddl.split(","))
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in named])
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return spark.createDataFrame(pyarrow.Table.from_arrays(
+        [pyarrow.array(column, one.type) for column, one in zip(columns, schema, strict=True)],
+        schema=schema))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from mqcore.client.pull_link import PullFrame
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import decode, request
 from mqcore.wire.records import Record, RecordError, compress, decode_records, encode_record
+from tests.support.dice import times
 
 END = 1 << 40
 QUEUE = MessageQueue("T", "b", 3)
@@ -84,7 +85,7 @@ texts = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=
     st.binary(max_size=40), st.dictionaries(st.sampled_from(
         ["TAGS", "KEYS", "UNIQ_KEY", "c", "größe"]) | texts, texts, max_size=5),
     st.booleans(), st.sampled_from(HOSTS)), max_size=20))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=times(150), deadline=None)
 def test_columns_are_what_the_decoder_says(messages):
     made = []
     for offset, (body, properties, pressed, host) in enumerate(messages):
@@ -96,7 +97,7 @@ def test_columns_are_what_the_decoder_says(messages):
 
 
 @given(st.lists(st.binary(max_size=60), max_size=5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=times(200), deadline=None)
 def test_properties_that_are_nonsense_read_as_the_decoder_reads_them(parts):
     same(*(raw_properties(offset, text) for offset, text in enumerate(parts)))
 
@@ -113,7 +114,7 @@ def test_odd_properties_read_as_the_decoder_reads_them(text):
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=times(400), deadline=None)
 def test_damaged_records_are_refused_or_read_as_the_decoder_reads_them(data):
     whole = bytearray(b"".join(record(n, b"body", {"TAGS": "a", "k": "v"}) for n in range(3)))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -21,7 +21,7 @@ from mqcore.wire.sql92_parser import (
 from mqcore.wire.sql92_tokens import SqlError
 from tests.filter.generate import Generator
 from tests.filter.refusal import program_or_refusal
-from tests.support.dice import dice
+from tests.support.dice import dice, times
 
 NUMBERS = numbers()
 HEAD_SIZE = 96
@@ -196,7 +196,7 @@ def test_a_program_with_changed_bytes_is_refused_or_still_evaluates() -> None:
     cases = dice()
     generator = Generator(cases)
     evaluated = 0
-    for _ in range(3_000):
+    for _ in range(times(3_000)):
         made = program_or_refusal(generator.text(generator.tree()))
         damaged = program() if isinstance(made, SqlError) else bytearray(made)
         for _ in range(cases.randint(1, 4)):

@@ -8,7 +8,7 @@ import pytest
 from mqcore.filter.sql92_number import real, whole
 from tests.filter import reference
 from tests.filter.generate import VALUES
-from tests.support.dice import dice
+from tests.support.dice import dice, times
 from tests.support.dice import real as random_real
 
 PIECES = ("0", "1", "9", "5", ".", "e", "E", "-", "+", "x", "X", "p", "f", "d", "L", " ", "\t",
@@ -39,14 +39,14 @@ def reference_whole(text: str) -> int | None:
 def test_a_text_is_read_as_the_reference_reads_it() -> None:
     cases = dice()
     for text in (*VALUES, *("".join(cases.choices(PIECES, k=cases.randint(0, 8)))
-                            for _ in range(20_000))):
+                            for _ in range(times(20_000)))):
         assert same(real(text.encode()), reference_real(text)), text
         assert whole(text.encode()) == reference_whole(text), text
 
 
 def test_the_shortest_text_of_a_double_is_read_back_to_the_bit() -> None:
     cases = dice()
-    for value in (random_real(cases) for _ in range(20_000)):
+    for value in (random_real(cases) for _ in range(times(20_000))):
         assert same(real(repr(value).replace("inf", "Infinity").encode()), value), value
         if math.isfinite(value):
             assert same(real(value.hex().encode()), value), value
@@ -54,14 +54,14 @@ def test_the_shortest_text_of_a_double_is_read_back_to_the_bit() -> None:
 
 def test_long_decimals_round_to_the_nearest_double() -> None:
     cases = dice()
-    for _ in range(2_000):
+    for _ in range(times(2_000)):
         text = f"{cases.randrange(10**cases.randint(1, 900))}e{cases.randint(-1_300, 400)}"
         assert same(real(text.encode()), float(text)), text
 
 
 def test_long_hexadecimals_round_to_the_nearest_double() -> None:
     cases = dice()
-    for _ in range(2_000):
+    for _ in range(times(2_000)):
         text = f"0x{cases.randrange(16**cases.randint(1, 60)):x}p{cases.randint(-1_300, 900)}"
         assert same(real(text.encode()), reference_real(text)), text
 

@@ -13,10 +13,10 @@ from mqcore.wire.sql92_tokens import SqlError
 from tests.filter import reference
 from tests.filter.generate import Generator
 from tests.filter.refusal import program_or_refusal
-from tests.support.dice import dice, text
+from tests.support.dice import dice, text, times
 
 EXPRESSIONS = 2_500
-TEXTS = 3_000
+TEXTS = times(3_000)
 MESSAGES = 25                       # for each expression
 SEEDS = 200                         # of the bulk run, each with SEED_EXPRESSIONS
 SEED_EXPRESSIONS = 15

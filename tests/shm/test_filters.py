@@ -12,6 +12,7 @@ from mqcore.filter.sql92_filter import Filter
 from mqcore.shm.filters import FilterReader, FilterWriter
 from mqcore.shm.tables import TableFullError, TableReader
 from tests.store.harness import new_segment
+from tests.support.dice import times
 
 PROGRAM, CODES, ALL = 1, 2, 3
 NOW_MS = 1_795_000_000_000
@@ -112,7 +113,7 @@ def test_replaced_programs_give_their_memory_back(writer, loaded):
     long = "color IN ('" + "x" * 4000 + "')"
     publish(writer, long)
     once = writer.arena_used_bytes
-    for number in range(40_000):
+    for number in range(times(40_000)):
         publish(writer, long if number % 2 else "color = 'red'", version=number)
 
     assert writer.arena_used_bytes == once

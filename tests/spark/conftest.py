@@ -28,10 +28,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """
     `local[2,3]`: two tasks at a time, three tries of each.
 
-    Queries of a few rows are interpreted: else each makes Java of its plan and compiles that, which
-    takes longer than the query. Spark neither checks its own plans after each step nor writes them
-    out at length, and a stream that has nothing to do looks ten times a second, not a hundred.
-    Drivers and executors of their own have what users have.
+    Its settings are for few rows. The driver and the executors of test_cluster.py have what users
+    have.
     """
     if importlib.util.find_spec("pyspark") is None:
         unavailable("needs pyspark: pip install 'mqcore[spark]'")
@@ -41,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LAUNCHER_OPTS"] = LAUNCHER
     from mqcore.spark import builder
+    from tests.spark.programs.session import FEW_ROWS
 
     folder = tmp_path_factory.mktemp("spark")
     made = (
@@ -51,15 +50,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         .config("spark.driver.extraJavaOptions", jvm_options())
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.codegen.wholeStage", "false")
-        .config("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.lightweightPlanChangeValidation", "false")
-        .config("spark.sql.ui.explainMode", "simple")
-        .config("spark.sql.streaming.pollingDelay", "100ms")
-        .config("spark.python.authenticate.socketTimeout", "120s")      # slow machines
         .config("spark.log.level", "OFF"))
+    for name, value in FEW_ROWS.items():
+        made = made.config(name, value)
     with pytest.MonkeyPatch.context() as patch:         # the JVM's, and of what it starts
         patch.setenv("PYTHONPATH", str(PRELOADED), prepend=os.pathsep)
         session = made.getOrCreate()

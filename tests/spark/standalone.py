@@ -66,7 +66,7 @@ def standalone(folder: Path) -> Iterator[Cluster]:
         start("master", "master.Master", "--host", "127.0.0.1", "--port", str(port),
               "--webui-port", "0")
         worker = start(
-            "worker", "worker.Worker", "--host", "127.0.0.1", "--cores", "2", "--memory", "1536m",
+            "worker", "worker.Worker", "--host", "127.0.0.1", "--cores", "8", "--memory", "1536m",
             "--webui-port", "0", "--work-dir", str(folder / "work"), url)
         wait_until(lambda: REGISTERED in said.read_text(), "the worker is registered", 240)
         yield Cluster(url, worker)

@@ -68,7 +68,7 @@ class Load:
 
     def _send_to(self, namesrv: str) -> None:
         with Producer("load", namesrv=namesrv, route_interval=0.3, retry_count=0) as producer:
-            while not self._ended.wait(0.005):
+            while not self._ended.wait(0.02):
                 key = f"k{next(self._numbers)}"
                 try:
                     producer.send(Message(ORDERS, key.ljust(200), keys=[key]))
@@ -127,7 +127,7 @@ def test_a_stock_broker_in_use_is_moved_and_its_java_consumers_go_on(
         relay.switch(new.namesrv_addr)
         load.go_on(new.namesrv_addr)
         count = len(load.sent)
-        wait_until(lambda: len(load.sent) > count + 200, "the load goes on")
+        wait_until(lambda: len(load.sent) > count + 100, "the load goes on")
         load.end()
         seen = members.wait_for(ORDERS, {*early, *load.sent, "delayed"}, "reader", 60)
         members.push("sleeper", ORDERS, "sleepers")

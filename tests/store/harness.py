@@ -162,7 +162,7 @@ def log_records(folder: Path, segment_size: int, end: int) -> Iterator[dict[str,
     position = min((int(path.name) for path in folder.iterdir()), default=0)
     while position < end:
         base = position // segment_size * segment_size
-        data = (folder / f"{base:020d}").read_bytes()
+        data = memoryview((folder / f"{base:020d}").read_bytes())  # its rest is no copy
         assert len(data) == segment_size
         while position < min(base + segment_size, end):
             record = parse(data[position - base:], position)

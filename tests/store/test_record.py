@@ -14,6 +14,7 @@ from mqcore.store.record import parse, tags_code
 from mqcore.wire.properties import decode_properties
 from tests.store import golden
 from tests.store.harness import log_records
+from tests.support.dice import times
 
 V4_RECORD = bytes.fromhex(       # store.md 16.3, at position 0
     "000000a6daa320a73610a686000000010000000700000000000000000000000000000000000000000000018bcfe5687b"
@@ -145,7 +146,7 @@ def test_a_record_too_short_for_its_hosts_is_refused_without_reading_on(flags):
 
 def test_random_damage_never_crashes_and_never_passes_the_checks():
     dice = random.Random(1)
-    for _ in range(20_000):
+    for _ in range(times(20_000)):
         damaged = bytearray(V6_RECORD)
         at = dice.randrange(len(damaged))
         damaged[at] ^= 1 << dice.randrange(8)

@@ -17,6 +17,14 @@ LETTERS = ((0, 0x1F), (0x20, 0x7E), (0x20, 0x7E), (0x7F, 0xFF), (0x100, 0x7FF), 
 REALS = (0.0, 0.5, 1.1, 1e15, 2.0**53, 2.0**53 + 2, 2.0**63, 1e22, 1e23, 2.2250738585072014e-308,
          2.225073858507201e-308, 5e-324, 1.7976931348623157e308, math.inf)
 
+# -- what runs many times as long, as under sanitizers, throws fewer
+FEWER = int(os.environ.get("MQCORE_TEST_FEWER", 1))
+
+
+def times(usual: int) -> int:
+    """So many cases; under sanitizers a part of them: the others are thrown elsewhere."""
+    return max(1, usual // FEWER)
+
 
 def seed_of_run(usual: int | None = None) -> int:
     """What MQCORE_TEST_SEED says; without it the usual one, or another in each run."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.wire.codes import RequestCode
+from tests.support.dice import times
 from tests.support.idle import LAST_NICE
 from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
@@ -21,7 +22,7 @@ from tests.tls.pieces import Pieces
 from tests.wire_live.peer import Peer
 from tests.workers.processes import by_role, kill, pid_of
 
-ENDS = 3_000
+ENDS = times(3_000)
 OPEN_AT_ONCE = 60                    # more than handshakes that may be under way
 RESET = struct.pack("ii", 1, 0)
 SERVING = "pull-serving-0"

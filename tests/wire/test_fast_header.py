@@ -12,7 +12,7 @@ from mqcore.bench.templates import pull_template, send_template
 from mqcore.wire.command import Codec, Command, FrameError, decode, encode
 from mqcore.wire.header import read
 from tests.support import recorded
-from tests.support.dice import dice, text, whole
+from tests.support.dice import dice, text, times, whole
 
 READ, UNUSUAL, BROKEN = 0, 1, 2
 SEND, PULL, END_TRANSACTION, SEND_V2, SEND_BATCH, LITE_PULL = 10, 11, 37, 310, 320, 361
@@ -123,7 +123,7 @@ def json_case(dice):
 
 def test_generated_json_headers_read_alike():
     cases = dice()
-    for _ in range(3000):
+    for _ in range(times(3000)):
         header, order = json_case(cases)
         expected = READ if order.index("code") < order.index("extFields") else UNUSUAL
         assert agreed(header) == expected, header
@@ -132,7 +132,7 @@ def test_generated_json_headers_read_alike():
 def test_generated_binary_headers_read_alike():
     names = sorted({*V1_NAMES, *PULL_NAMES, *END_NAMES, *"abcdefghijklmno"})
     cases = dice()
-    for _ in range(3000):
+    for _ in range(times(3000)):
         ext = {cases.choice(names): any_text(cases) for _ in range(cases.randint(0, 14))}
         frame = encode(Command(
             code=cases.choice((*NAMES,)), version=whole(cases, *SHORTS), opaque=whole(cases, *INTS),
@@ -212,7 +212,7 @@ def test_a_binary_header_shorter_than_its_fixed_part_is_broken(cut):
 def test_random_bytes_read_alike():
     cases = dice()
     for raw in (b"\x00" * 21, b"\xff" * 40, *(
-            cases.randbytes(cases.randint(0, 60)) for _ in range(2000))):
+            cases.randbytes(cases.randint(0, 60)) for _ in range(times(2000)))):
         for binary in (True, False):
             agreed(raw, binary)
 
@@ -250,7 +250,7 @@ def test_mutated_headers_read_alike(base):
     header, binary = base
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    for mutant in mutants(header, 8000, random.Random(seed)):
+    for mutant in mutants(header, times(8000), random.Random(seed)):
         agreed(mutant, binary)
 
 

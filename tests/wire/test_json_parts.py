@@ -8,7 +8,7 @@ from mqcore.turns import finished
 from mqcore.wire import fastjson, json_strict
 from mqcore.wire.fastjson import DEPTH_MAX, JsonError
 from mqcore.wire.json_strict import MEMBERS_MAX, SCALAR_SIZE_MAX
-from tests.support.dice import dice, real, text, whole
+from tests.support.dice import dice, real, text, times, whole
 
 DEPTH = 4
 PIECES = (b"", b",", b"[", b"]", b"{", b"}", b":", b'"', b"1", b"1:", b"null", b" ", b"\x7f")
@@ -50,7 +50,7 @@ def outcome(read):
 
 def test_texts_and_damaged_ones():
     cases = dice()
-    for _ in range(1000):
+    for _ in range(times(1000)):
         raw = bytearray(json.dumps(any_value(cases), indent=cases.choice((None, 0, 1)),
                                    ensure_ascii=cases.random() < 0.5).encode())
         for _ in range(cases.randint(0, 2)):

@@ -32,7 +32,8 @@ QUEUE_VIEWS: Final = {
         SELECT topic, queueId, queueOffset, commitLogOffset AS position, size, tagsCode,
                unitTagsCode, unix_micros(unitStoreTimestamp) AS unitTime,
                size = {CQ_FILLER_RECORD_SIZE} AND commitLogOffset = 0 AS isFiller,
-               size > 0 AS isEntry
+               size > 0 AS isEntry, NOT (size > 0) OR (size = {CQ_FILLER_RECORD_SIZE}
+                   AND commitLogOffset = 0 AND tagsCode <> 0) AS isGarbage
         FROM queued""",
     "matched": """
         SELECT e.*, t.position AS foundPosition, t.size AS foundSize, t.tagsCode AS foundTags,
@@ -84,56 +85,86 @@ IN_JUDGED: Final = {
     FindingKind.FOUND_EXT_UNIT: "state = 'matched' AND tagState = 'unit'",
 }
 
+_SINCE: Final = "IF({0} <= 0, 0, LEAST(GREATEST((timeMs - {0}) DIV 1000, 0), 2147483647))"
+_WRONG_SECONDS: Final = f"""wanted IS NOT NULL AND seconds <> {_SINCE.format('beginMs')}
+             AND NOT (entry = 1 AND number > 0 AND seconds = {_SINCE.format('beforeEndMs')})"""
+
+
+def in_placed(first: int, end: int) -> dict[FindingKind, str]:
+    """The same of the index; entries of stretches that cannot be read may be among the strays."""
+    return {
+        FindingKind.FOUND_INDEX_STRAY:
+            f"wanted IS NULL AND position >= {first} AND position < {end}",
+        FindingKind.FOUND_INDEX_BEYOND: f"position >= {end}",
+        FindingKind.FOUND_INDEX_HEADER: "wanted IS NOT NULL AND (entry = 1 AND beginMs <> timeMs"
+                                        " OR entry = nextEntry - 1 AND endMs <> timeMs)",
+        FindingKind.FOUND_INDEX_SECONDS: _WRONG_SECONDS}
+
+
+_NOTHING: Final = """
+        SELECT 0 AS kind, '' AS topic, 0 AS queueId, '' AS file, 0L AS position, 0L AS detail,
+               0L AS expected, 0L AS found WHERE FALSE"""
+
+
+def _together(queries: list[str]) -> str:
+    """One query of findings; empty: there is nothing to look for."""
+    return "\n      UNION ALL".join([_NOTHING, *queries]) if queries else ""
+
 
 def queue_findings(first: int, end: int, damaged_from: int, there: Collection[FindingKind]) -> str:
     """
     first, end    of the log
     damaged_from  from there on numbers may have gaps (VL3)
-    there         of IN_LOG, IN_JUDGED and holes: what there is
+    there         what there is, or may be; empty, where that is nothing
     """
     kind = FindingKind
-    queries = [f"""
-        SELECT {int(kind.FOUND_OFFSET_GAP)} AS kind, topic, queueId, CAST(NULL AS STRING) AS file,
-               position, beforePosition AS detail, before + 1 AS expected, queueOffset AS found
+    lookups = {
+        kind.FOUND_OFFSET_GAP: f"""
+        SELECT {int(kind.FOUND_OFFSET_GAP)}, topic, queueId, NULL, position, beforePosition,
+               before + 1, queueOffset
         FROM (SELECT *, LAG(queueOffset) OVER (PARTITION BY topic, queueId ORDER BY position)
                      AS before, LAG(position) OVER (
                          PARTITION BY topic, queueId ORDER BY position) AS beforePosition
               FROM entries WHERE side = 0)
-        WHERE queueOffset > before + 1 AND position < {damaged_from}""", f"""
+        WHERE queueOffset > before + 1 AND position < {damaged_from}""",
+        kind.FOUND_ENTRY_STRAY: f"""
         SELECT {int(kind.FOUND_ENTRY_STRAY)}, topic, queueId, NULL, position, queueOffset, 0L,
                position
         FROM there t LEFT ANTI JOIN entries e ON t.topic = e.topic AND t.queueId = e.queueId
              AND t.queueOffset = e.queueOffset AND t.position = e.position
-        WHERE isEntry AND NOT isFiller AND position >= {first} AND position < {end}""", f"""
-        SELECT IF(isBeyond, {int(kind.FOUND_ENTRY_BEYOND)}, {int(kind.FOUND_ENTRY_GARBAGE)}), topic,
-               queueId, NULL, IF(isBeyond, position, 0L), queueOffset,
-               IF(isBeyond, CAST({end} AS BIGINT), 0L), IF(isBeyond, position, CAST(size AS BIGINT))
-        FROM (SELECT *, isEntry AND NOT isFiller AND position >= {end} AS isBeyond FROM there)
-        WHERE isBeyond OR NOT isEntry OR isFiller AND tagsCode <> 0""", f"""
+        WHERE isEntry AND NOT isFiller AND position >= {first} AND position < {end}""",
+        kind.FOUND_ENTRY_BEYOND: f"""
+        SELECT {int(kind.FOUND_ENTRY_BEYOND)}, topic, queueId, NULL, position, queueOffset,
+               CAST({end} AS BIGINT), position
+        FROM there WHERE isEntry AND NOT isFiller AND position >= {end}""",
+        kind.FOUND_ENTRY_GARBAGE: f"""
+        SELECT {int(kind.FOUND_ENTRY_GARBAGE)}, topic, queueId, NULL, 0L, queueOffset, 0L,
+               CAST(size AS BIGINT)
+        FROM there WHERE isGarbage""",
+        kind.FOUND_ENTRY_ORDER: f"""
         SELECT {int(kind.FOUND_ENTRY_ORDER)}, topic, queueId, NULL, position, queueOffset,
                beforePosition, position
-        FROM ordered WHERE NOT isFiller AND position <= beforePosition"""]
+        FROM ordered WHERE NOT isFiller AND position <= beforePosition""",
+        kind.FOUND_ENTRY_HOLE: f"""
+        SELECT {int(kind.FOUND_ENTRY_HOLE)}, o.topic, o.queueId, NULL, 0L,
+               COALESCE(before + 1, d.first), 0L, position
+        FROM ordered o JOIN disk d ON d.topic = o.topic AND d.queueId = o.queueId
+        WHERE queueOffset > COALESCE(before + 1, d.first)"""}
     for each, condition in IN_LOG.items():
         detail, expected = ("detail", "0L") if each == kind.FOUND_FIELD else ("0L", "expected")
-        queries += [f"""
+        lookups[each] = f"""
         SELECT {int(each)}, NULL, NULL, NULL, position, {detail}, {expected}, found
-        FROM logged WHERE {condition}"""] if each in there else []
+        FROM logged WHERE {condition}"""
     shown = {
         kind.FOUND_ENTRY_POSITION: "position, foundPosition",
         kind.FOUND_ENTRY_SIZE: "size, foundSize",
         kind.FOUND_ENTRY_TAG: "IF(delivery >= 0, delivery, tagsCode), foundTags",
         kind.FOUND_EXT_UNIT: "tagsCode, foundTags"}
     for each, condition in IN_JUDGED.items():
-        queries += [f"""
+        lookups[each] = f"""
         SELECT {int(each)}, topic, queueId, NULL, position, queueOffset, {shown[each]}
-        FROM judged WHERE {condition}"""] if each in there else []
-    if kind.FOUND_ENTRY_HOLE in there:
-        queries.append(f"""
-        SELECT {int(kind.FOUND_ENTRY_HOLE)}, o.topic, o.queueId, NULL, 0L,
-               COALESCE(before + 1, d.first), 0L, position
-        FROM ordered o JOIN disk d ON d.topic = o.topic AND d.queueId = o.queueId
-        WHERE queueOffset > COALESCE(before + 1, d.first)""")
-    return "\n      UNION ALL".join(queries)
+        FROM judged WHERE {condition}"""
+    return _together([text for each, text in lookups.items() if each in there])
 
 
 def log_counts(lost_topic: str) -> str:
@@ -169,9 +200,11 @@ def queue_counts(first: int, end: int) -> str:
         COALESCE(MIN(IF(state = 'missing', queueOffset, NULL)), 0) AS missing_first,
         SUM(IF(state = 'superseded', 1, 0)) AS superseded,
         SUM(IF(state = 'matched' AND tagState = 'plain', 1, 0)) AS plain_delays,
+        COUNT(restarted) AS restarted, MAX(IF(side = 0, queueOffset, NULL))
+            - MIN(IF(side = 0, queueOffset, NULL)) + 1 - SUM(IF(side = 0, 1, 0)) AS gaps,
         {_counts(IN_JUDGED)}"""
     on_disk = f"""
-        COUNT(*) AS entries, MAX(queueOffset) + 1 AS end,
+        COUNT_IF(isEntry) AS entries, MAX(queueOffset) + 1 AS end, COUNT_IF(isGarbage) AS garbage,
         COALESCE(MIN(IF(NOT isFiller AND position >= {first} AND position < {end},
                         queueOffset, NULL)), -1) AS first_live,
         SUM(IF(NOT isFiller AND position >= {first} AND position < {end}, 1, 0)) AS live,
@@ -183,7 +216,10 @@ def queue_counts(first: int, end: int) -> str:
         FROM judged GROUP BY topic, queueId
       UNION ALL
         SELECT topic, queueId, NULL, STRUCT({on_disk})
-        FROM there WHERE isEntry GROUP BY topic, queueId"""
+        FROM (SELECT topic, queueId, IF(isEntry, queueOffset, NULL) AS queueOffset,
+                     IF(isEntry, position, NULL) AS position, isEntry AND isFiller AS isFiller,
+                     isEntry, isGarbage FROM there)
+        GROUP BY topic, queueId"""
 
 
 # Of the index: `wanted` are the log's keys, `indexed` the entries, `heads` the files' headers.
@@ -199,45 +235,50 @@ INDEX_VIEWS: Final = {
 }
 
 
-def index_findings(first: int, end: int, first_file_counts: bool, *, torn: bool) -> str:
+def index_findings(first: int, end: int, first_file_counts: bool, there: Collection[FindingKind],
+                   *, torn: bool) -> str:
     """
     first_file_counts  it is known what the first entry of all counts its seconds from
+    there              of `in_placed`: what there is, or may be; empty, where that is nothing
     torn               there are stretches that cannot be read
     """
     kind, field = FindingKind, IndexField
     unread = ("LEFT ANTI JOIN stretches s ON position >= s.begin AND position < s.further"
               if torn else "")
-    since = ("IF({0} <= 0, 0, LEAST(GREATEST((timeMs - {0}) DIV 1000, 0), 2147483647))").format
-    return f"""
-        SELECT {int(kind.FOUND_INDEX_STRAY)} AS kind, CAST(NULL AS STRING) AS topic,
-               CAST(NULL AS INT) AS queueId, file, position, CAST(entry AS BIGINT) AS detail,
-               0L AS expected, CAST(keyHash AS BIGINT) AS found
+    since = _SINCE.format
+    lookups = {
+        kind.FOUND_INDEX_STRAY: f"""
+        SELECT {int(kind.FOUND_INDEX_STRAY)}, NULL, NULL, file, position, CAST(entry AS BIGINT), 0L,
+               CAST(keyHash AS BIGINT)
         FROM placed {unread}
-        WHERE wanted IS NULL AND position >= {first} AND position < {end}
-      UNION ALL
+        WHERE wanted IS NULL AND position >= {first} AND position < {end}""",
+        kind.FOUND_INDEX_BEYOND: f"""
         SELECT {int(kind.FOUND_INDEX_BEYOND)}, NULL, NULL, file, position, entry, {end}, keyHash
-        FROM placed WHERE position >= {end}
-      UNION ALL
+        FROM placed WHERE position >= {end}""",
+        kind.FOUND_INDEX_HEADER: f"""
         SELECT {int(kind.FOUND_INDEX_HEADER)}, NULL, NULL, file, position,
                {int(field.INDEX_FIELD_BEGIN_TIME)}, timeMs, beginMs
         FROM placed WHERE wanted IS NOT NULL AND entry = 1 AND beginMs <> timeMs
       UNION ALL
         SELECT {int(kind.FOUND_INDEX_HEADER)}, NULL, NULL, file, position,
                {int(field.INDEX_FIELD_END_TIME)}, timeMs, endMs
-        FROM placed WHERE wanted IS NOT NULL AND entry = nextEntry - 1 AND endMs <> timeMs
-      UNION ALL
+        FROM placed WHERE wanted IS NOT NULL AND entry = nextEntry - 1 AND endMs <> timeMs""",
+        kind.FOUND_INDEX_SECONDS: f"""
         SELECT {int(kind.FOUND_INDEX_SECONDS)}, NULL, NULL, file, position, entry,
                IF(entry = 1 AND number > 0, {since('beforeEndMs')}, {since('beginMs')}), seconds
-        FROM placed WHERE wanted IS NOT NULL AND seconds <> {since('beginMs')}
-             AND NOT (entry = 1 AND number > 0 AND seconds = {since('beforeEndMs')})
-             AND NOT (entry = 1 AND number = 0 AND {str(not first_file_counts).upper()})"""
+        FROM placed WHERE {_WRONG_SECONDS}
+             AND NOT (entry = 1 AND number = 0 AND {str(not first_file_counts).upper()})"""}
+    return _together([text for each, text in lookups.items() if each in there])
 
 
 def index_counts(first: int, end: int, *, torn: bool) -> str:
     """
     Keys of the log, how many are in the index, once or twice, and how many are not; in rows of
-    their own the entries of what the log has no more, and of stretches that cannot be read.
+    their own the entries of what the log has no more, and of stretches that cannot be read. And
+    what is wrong in entries.
     """
+    wrong = in_placed(first, end)
+    nulls = ", NULL" * len(wrong)
     counted = f"""
         SELECT COALESCE(SUM(wanted), 0) AS keys,
                COALESCE(SUM(LEAST(wanted, there)), 0) AS keys_matched,
@@ -245,16 +286,18 @@ def index_counts(first: int, end: int, *, torn: bool) -> str:
                COALESCE(SUM(GREATEST(wanted - there, 0)), 0) AS keys_missing,
                COALESCE(MIN(IF(wanted > there, position, NULL)), -1) AS keys_missing_first,
                NULL AS keys_expired, NULL AS keys_passed
+               {"".join(f", NULL AS {kind.name}" for kind in wrong)}
         FROM (SELECT w.position, w.wanted, COALESCE(t.there, 0) AS there FROM wanted w
               LEFT JOIN (SELECT position, keyHash, COUNT(*) AS there
                          FROM placed WHERE position >= {first} AND position < {end}
                          GROUP BY position, keyHash) t
               ON t.position = w.position AND t.keyHash = w.keyHash)
       UNION ALL
-        SELECT NULL, NULL, NULL, NULL, NULL, COUNT(*), NULL FROM placed WHERE position < {first}"""
+        SELECT NULL, NULL, NULL, NULL, NULL, COUNT_IF(position < {first}), NULL, {_counts(wrong)}
+        FROM placed"""
     return counted + (f"""
       UNION ALL
-        SELECT NULL, NULL, NULL, NULL, NULL, NULL, COUNT(*)
+        SELECT NULL, NULL, NULL, NULL, NULL, NULL, COUNT(*){nulls}
         FROM placed LEFT SEMI JOIN stretches s ON position >= s.begin AND position < s.further
         WHERE wanted IS NULL AND position >= {first} AND position < {end}""" if torn else "")
 

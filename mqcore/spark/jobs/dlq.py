@@ -32,7 +32,7 @@ from mqcore.spark.jobs.cluster import (
 from mqcore.spark.jobs.dlq_ledger import Ledger, Run
 from mqcore.spark.jobs.frame import LIST_COUNT, Outcome, run, spark_options
 from mqcore.spark.options import Options, moment
-from mqcore.spark.session import in_own_session
+from mqcore.spark.session import in_own_session, local_rows
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 REDRIVE_COUNT_MAX: Final = 1_000
@@ -99,8 +99,8 @@ class Letters:
         stored.createOrReplaceTempView("stored")
         self._letters = spark.sql(tables.letters(self._dead, causes)).persist()
         self._letters.createOrReplaceTempView("letters")
-        spark.createDataFrame(
-            [(queue.broker_name, queue.queue_id, offset) for queue, offset in done.items()],
+        local_rows(
+            spark, [(queue.broker_name, queue.queue_id, offset) for queue, offset in done.items()],
             "brokerName string, queueId int, upTo bigint").createOrReplaceTempView("done")
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Letters:
 
         tables_of_runs = [one.table() for one in runs]
         frame = (self._spark.createDataFrame(pyarrow.concat_tables(tables_of_runs))
-                 if tables_of_runs else self._spark.createDataFrame([], LEDGER))
+                 if tables_of_runs else local_rows(self._spark, [], LEDGER))
         frame.createOrReplaceTempView("ledger")
 
     def report(self, list_count: int) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from mqcore.spark.jobs.cluster import (
 )
 from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome, run, spark_options
 from mqcore.spark.options import Options, client_config, seconds
-from mqcore.spark.session import in_own_session
+from mqcore.spark.session import in_own_session, local_rows
 from mqcore.spark.tracking import Progress, offsets_of
 
 SAMPLE: Final = 200                 # messages of a queue that are looked at
@@ -137,7 +137,7 @@ class Lags:
             self._rows = [self._row(one.who, queue, offset) for one in positions
                           for queue, offset in sorted(one.offsets.items()) if queue in self._ends]
             stored = self._stored(cluster, sample)
-        spark.createDataFrame(self._rows, POSITIONS).createOrReplaceTempView("positions")
+        local_rows(spark, self._rows, POSITIONS).createOrReplaceTempView("positions")
         stored.createOrReplaceTempView("stored")
         self._sampled = spark.sql(_SAMPLED.format(sample=sample)).persist()
         self._sampled.createOrReplaceTempView("sampled")

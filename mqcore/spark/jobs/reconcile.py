@@ -35,6 +35,7 @@ from mqcore.spark.jobs.frame import (
     spark_options,
 )
 from mqcore.spark.options import moment
+from mqcore.spark.session import local_rows
 from mqcore.wire.properties import CLUSTER, DELAY, TRANSACTION_PREPARED, WAIT
 
 OFFSET, ORIGIN, ID = "offset", "origin", "id"
@@ -53,6 +54,8 @@ CONTENT: Final = {                  # what has to be the same, by what places ar
 }
 ORIGIN_TOPIC: Final = f"{ORIGIN_PREFIX}TOPIC"               # replays say it
 _INSTRUCTIONS = (DELAY, WAIT, TRANSACTION_PREPARED)         # to brokers, which some take out
+
+Queue = tuple[Any, ...]             # topic, broker name, queue id; the last two are NULL by ids
 
 
 def reconcile(
@@ -90,6 +93,12 @@ def reconcile(
         **({} if values is None else {"keys": values})})
 
 
+def _same_queue(one: str, other: str) -> str:
+    """In SQL."""
+    return (f"{one}.topic = {other}.topic AND {one}.brokerName <=> {other}.brokerName"
+            f" AND {one}.queueId <=> {other}.queueId")
+
+
 class _Comparison:
     """Two frames as rows of places and hashes."""
 
@@ -98,6 +107,7 @@ class _Comparison:
         self._frames = (left, right)
         self._by = by
         self._kept: list[Any] = []
+        self._begins: dict[Queue, int] = {}         # of the left side, where it has messages
         self._views: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -105,11 +115,14 @@ class _Comparison:
         for frame in self._kept:
             frame.unpersist()
 
-    def _view(self, name: str, frame: Any, *, keep: bool = False) -> None:
-        if keep:
-            frame = frame.persist()
-            self._kept.append(frame)
-        self._views[name] = frame
+    def _keep(self, name: str, frame: Any) -> None:
+        self._views[name] = frame.persist()
+        self._kept.append(self._views[name])
+
+    def _of_queues(self, name: str, values: Mapping[Queue, Any]) -> Any:
+        """A frame of (topic, brokerName, queueId) and a value of each."""
+        return local_rows(self._spark, [(*queue, value) for queue, value in values.items()],
+                          f"topic string, brokerName string, queueId int, {name} bigint")
 
     def _sql(self, text: str) -> Any:
         """A query of frames that have names here, as in `FROM {kept}`."""
@@ -126,43 +139,26 @@ class _Comparison:
             rows = self._rows(given, side, content, keys).where(
                 f"storeMs >= {since} AND storeMs < {until}")
             frame = rows if frame is None else frame.unionByName(rows)
-        self._view("every", frame)
-        self._view("fences", self._spark.createDataFrame(
-            [(queue.topic, queue.broker_name, queue.queue_id, offset)
-             for queue, offset in fence.items()],
-            "topic string, brokerName string, queueId int, fence bigint"))
-        kept = self._views["every"] if not fence else self._sql("""
-            SELECT e.* FROM {every} e LEFT JOIN {fences} f ON e.topic = f.topic
-                AND e.brokerName = f.brokerName AND e.queueId = f.queueId
-            WHERE f.fence IS NULL OR e.place < f.fence""")
-        self._view("kept", kept, keep=True)
-        self._view("sums", self._sql("""
-            SELECT topic, brokerName, queueId, block, side, COUNT(*) AS count,
-                   BIT_XOR(hash) AS mixed, SUM(SHIFTRIGHT(hash, 24)) AS added,
-                   MIN(place) AS first, MAX(place) AS last
-            FROM {kept} GROUP BY ALL"""), keep=True)
-        self._view("firsts", self._sql("""
-            SELECT topic, brokerName, queueId, MIN(first) AS begin FROM {sums} WHERE side = 0
-            GROUP BY ALL"""))
-        self._view("differing", self._sql("""
-            SELECT topic, brokerName, queueId, block FROM {sums}
-            GROUP BY ALL
-            HAVING COUNT(*) < 2 OR MIN(count) <> MAX(count) OR MIN(mixed) <> MAX(mixed)
-                OR MIN(added) <> MAX(added)"""))
-        expired = "FALSE" if self._by == ID else "(l = 0 AND (begin IS NULL OR place < begin))"
-        self._view("places", self._sql(f"""
-            SELECT p.*, {expired} AS isExpired,
-                   CASE WHEN {expired} THEN NULL WHEN r < l THEN 'lost' WHEN l = 0 THEN 'extra'
-                        WHEN r > l THEN 'duplicate' WHEN lHash <> rHash THEN 'changed' END AS kind
-            FROM (SELECT topic, brokerName, queueId, place, SUM(IF(side = 0, 1, 0)) AS l,
-                         SUM(IF(side = 1, 1, 0)) AS r, MIN(IF(side = 0, hash, NULL)) AS lHash,
-                         MIN(IF(side = 1, hash, NULL)) AS rHash
-                  FROM {{kept}} k LEFT SEMI JOIN {{differing}} d ON k.topic = d.topic
-                      AND k.brokerName <=> d.brokerName AND k.queueId <=> d.queueId
-                      AND k.block = d.block
-                  GROUP BY ALL) p
-            LEFT JOIN {{firsts}} f ON p.topic = f.topic AND p.brokerName <=> f.brokerName
-                AND p.queueId <=> f.queueId"""), keep=True)
+        self._views["kept"] = frame
+        if fence:
+            self._views["fences"] = self._of_queues("fence", {
+                (queue.topic, queue.broker_name, queue.queue_id): offset
+                for queue, offset in fence.items()})
+            self._views["kept"] = self._sql(f"""
+                SELECT e.* FROM {{kept}} e LEFT JOIN {{fences}} f ON {_same_queue("e", "f")}
+                WHERE f.fence IS NULL OR e.place < f.fence""")
+        self._keep("kept", self._views["kept"])
+        sides = ", ".join(f"""
+            COUNT_IF(side = {side}) AS {name}Count,
+            COALESCE(BIT_XOR(IF(side = {side}, hash, NULL)), 0L) AS {name}Mixed,
+            SUM(IF(side = {side}, SHIFTRIGHT(hash, 24), 0L)) AS {name}Added"""
+                          for side, name in enumerate(("l", "r")))
+        self._keep("blocks", self._sql(f"""
+            SELECT *, lCount <> rCount OR lMixed <> rMixed OR lAdded <> rAdded AS isDifferent
+            FROM (SELECT topic, brokerName, queueId, block, {sides},
+                         MIN(IF(side = 0, place, NULL)) AS first,
+                         MAX(IF(side = 0, place, NULL)) AS last
+                  FROM {{kept}} GROUP BY ALL)"""))
 
     def _content(self) -> list[str]:
         """The columns that both sides have, of those that have to be the same."""
@@ -222,36 +218,56 @@ class _Comparison:
     # -- what it comes to -------------------------------------------------------------------------
 
     def queues(self) -> list[dict[str, Any]]:
-        """Of each queue (each topic, by ids): counts, hash of the left side, what is wrong."""
-        gaps = "0L" if self._by == ID else "MAX(last) - MIN(first) + 1 - SUM(count)"
+        """
+        Of each queue (each topic, by ids): counts, hash of the left side, what is wrong.
+
+        What is wrong in a queue is looked for where blocks of it differ, and else not at all.
+        """
+        gaps = "0L" if self._by == ID else "GREATEST(MAX(last) - MIN(first) + 1 - SUM(lCount), 0)"
+        first = "NULL" if self._by == ID else "MIN(first)"
         rows = self._sql(f"""
-            WITH wrong AS (
-                SELECT topic, brokerName, queueId,
-                    SUM(IF(kind = 'lost', l - r, 0)) AS lost,
-                    SUM(IF(kind = 'extra', r, 0)) AS extra,
-                    SUM(IF(kind = 'duplicate', r - l, 0)) AS duplicates,
-                    SUM(IF(kind = 'changed', 1, 0)) AS changed,
-                    SUM(IF(isExpired, r, 0)) AS expired
-                FROM {{places}} GROUP BY ALL),
-            whole AS (
-                SELECT topic, brokerName, queueId, SUM(IF(side = 0, count, 0)) AS left,
-                    SUM(IF(side = 1, count, 0)) AS right, BIT_XOR(IF(side = 0, mixed, 0L)) AS mixed
-                FROM {{sums}} GROUP BY ALL),
-            lefts AS (SELECT topic, brokerName, queueId, GREATEST({gaps}, 0) AS gaps
-                      FROM {{sums}} WHERE side = 0 GROUP BY ALL)
-            SELECT h.*, COALESCE(lost, 0) AS lost, COALESCE(extra, 0) AS extra,
-                COALESCE(duplicates, 0) AS duplicates, COALESCE(changed, 0) AS changed,
-                COALESCE(expired, 0) AS expired, COALESCE(gaps, 0) AS gaps
-            FROM whole h
-            LEFT JOIN wrong w ON h.topic = w.topic AND h.brokerName <=> w.brokerName
-                AND h.queueId <=> w.queueId
-            LEFT JOIN lefts s ON h.topic = s.topic AND h.brokerName <=> s.brokerName
-                AND h.queueId <=> s.queueId
-            ORDER BY topic, brokerName, queueId""").collect()
-        return [{**{name: value for name, value in row.asDict().items()
-                    if name != "mixed" and not (self._by == ID and name in (
-                        "brokerName", "queueId", "gaps"))},
-                 "hash": f"{row.mixed & ((1 << 64) - 1):016x}"} for row in rows]
+            SELECT topic, brokerName, queueId, SUM(lCount) AS left, SUM(rCount) AS right,
+                BIT_XOR(lMixed) AS mixed, COALESCE({gaps}, 0L) AS gaps,
+                {first} AS begin, COUNT_IF(isDifferent) AS different
+            FROM {{blocks}} GROUP BY ALL""").collect()
+        rows.sort(key=lambda row: (row.topic, row.brokerName or "", row.queueId or 0))
+        self._begins = {row[:3]: row.begin for row in rows if row.begin is not None}
+        wrong = self._wrong() if any(row.different for row in rows) else {}
+        found = []
+        for row in rows:
+            lacks = dict(zip((*WRONG, "expired"), wrong.get(row[:3], (0,) * 5), strict=True))
+            found.append({"topic": row.topic, "brokerName": row.brokerName, "queueId": row.queueId,
+                          "left": row.left, "right": row.right, **lacks, "gaps": row.gaps,
+                          "hash": f"{row.mixed & ((1 << 64) - 1):016x}"})
+            if self._by == ID:
+                for name in ("brokerName", "queueId", "gaps"):
+                    del found[-1][name]
+        return found
+
+    def _wrong(self) -> dict[Queue, tuple[int, ...]]:
+        """How much of WRONG, and what has expired; the places themselves are kept."""
+        expired, begins = "FALSE", ""
+        if self._by != ID:
+            self._views["firsts"] = self._of_queues("begin", self._begins)
+            expired = "l = 0 AND (begin IS NULL OR place < begin)"
+            begins = f"LEFT JOIN {{firsts}} f ON {_same_queue('p', 'f')}"
+        self._keep("places", self._sql(f"""
+            SELECT *, CASE WHEN isExpired THEN NULL WHEN r < l THEN 'lost' WHEN l = 0 THEN 'extra'
+                WHEN r > l THEN 'duplicate' WHEN lHash <> rHash THEN 'changed' END AS kind
+            FROM (SELECT p.*, {expired} AS isExpired
+                  FROM (SELECT topic, brokerName, queueId, place, COUNT_IF(side = 0) AS l,
+                               COUNT_IF(side = 1) AS r, MIN(IF(side = 0, hash, NULL)) AS lHash,
+                               MIN(IF(side = 1, hash, NULL)) AS rHash
+                        FROM {{kept}} k
+                        LEFT SEMI JOIN (SELECT * FROM {{blocks}} WHERE isDifferent) d
+                            ON {_same_queue("k", "d")} AND k.block = d.block
+                        GROUP BY ALL) p {begins})"""))
+        rows = self._sql("""
+            SELECT topic, brokerName, queueId, SUM(IF(kind = 'lost', l - r, 0)),
+                SUM(IF(kind = 'extra', r, 0)), SUM(IF(kind = 'duplicate', r - l, 0)),
+                SUM(IF(kind = 'changed', 1, 0)), SUM(IF(isExpired, r, 0))
+            FROM {places} GROUP BY ALL""").collect()
+        return {row[:3]: row[3:] for row in rows}
 
     def findings(self) -> list[dict[str, Any]]:
         """Which messages are lost, too many or not the same: the first of each kind, in runs."""
@@ -260,7 +276,7 @@ class _Comparison:
                 SELECT kind, topic, place AS msgId FROM (
                     SELECT *, ROW_NUMBER() OVER (PARTITION BY kind ORDER BY topic, place) AS number
                     FROM {{places}} WHERE kind IS NOT NULL)
-                WHERE number <= {FINDINGS_OF_A_KIND} ORDER BY kind, topic, msgId""").collect()
+                WHERE number <= {FINDINGS_OF_A_KIND}""").collect()
         else:
             rows = self._sql(f"""
                 SELECT kind, topic, brokerName, queueId, begin, end FROM (
@@ -273,22 +289,24 @@ class _Comparison:
                                     AS island
                                 FROM {{places}} WHERE kind IS NOT NULL)
                           GROUP BY kind, topic, brokerName, queueId, island))
-                WHERE number <= {FINDINGS_OF_A_KIND}
-                ORDER BY kind, topic, brokerName, queueId, begin""").collect()
+                WHERE number <= {FINDINGS_OF_A_KIND}""").collect()
+        rows.sort(key=lambda row: [(value is not None, value) for value in row])
         return [row.asDict() for row in rows]
 
     def last_values(self) -> dict[str, Any]:
         """How many keys there are, and those whose last value is not the same on both sides."""
-        there = "TRUE" if self._by == ID else "side = 0 OR place >= begin"
-        self._view("values", self._sql(f"""
+        rows = "{kept} k"
+        if self._by != ID:
+            self._views["firsts"] = self._of_queues("begin", self._begins)
+            rows = f"""{{kept}} k LEFT JOIN {{firsts}} f ON {_same_queue("k", "f")}
+                WHERE side = 0 OR place >= begin"""
+        self._views["values"] = self._sql(f"""
             SELECT topic, key, MAX_BY(IF(side = 0, value, NULL), IF(side = 0, at, NULL)) AS l,
                    MAX_BY(IF(side = 1, value, NULL), IF(side = 1, at, NULL)) AS r
             FROM (SELECT k.topic, side, value, explode(keys) AS key,
                          struct(storeMs, k.brokerName, k.queueId, place) AS at
-                  FROM {{kept}} k LEFT JOIN {{firsts}} f ON k.topic = f.topic
-                      AND k.brokerName <=> f.brokerName AND k.queueId <=> f.queueId
-                  WHERE {there})
-            GROUP BY topic, key"""))
+                  FROM {rows})
+            GROUP BY topic, key""")
         row = self._sql(
             "SELECT COUNT(*) AS all, COUNT_IF(NOT l <=> r) AS wrong FROM {values}").first()
         which = self._sql(f"""

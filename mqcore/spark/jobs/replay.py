@@ -27,7 +27,7 @@ from mqcore.spark.jobs.cluster import parsed
 from mqcore.spark.jobs.frame import Outcome, run, settings, spark_options
 from mqcore.spark.lake.opening import existing, open_table, read_lake
 from mqcore.spark.options import ROCKETMQ, WRITE, Options, moment, read_options
-from mqcore.spark.session import own_session
+from mqcore.spark.session import local_rows, own_session
 from mqcore.spark.whole_files import put_once
 
 FOLDER: Final = "_mqcore_replay"        # below the table's: plans, by the replay's name
@@ -287,8 +287,8 @@ def _planned_rows(spark: Any, path: str | Path, plan: Plan, step: int | None) ->
 
     ranges = [(way.topic, way.broker, way.queue_id, *_range(way, plan.steps, step), way.to_broker,
                way.to_queue, way.part) for way in plan.ways]
-    ways = spark.createDataFrame(
-        ranges, "topic string, brokerName string, queueId int, first bigint, end bigint,"
+    ways = local_rows(
+        spark, ranges, "topic string, brokerName string, queueId int, first bigint, end bigint,"
         " toBroker string, toQueue int, part int")
     frame = plan.choice.of(read_lake(spark, path))
     low, high = min(one[3] for one in ranges), max(one[4] for one in ranges)

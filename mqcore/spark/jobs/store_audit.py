@@ -14,7 +14,7 @@ import click
 from mqcore.layout import INDEX_BEGIN_TIME, INDEX_END_TIME, INDEX_HEADER_SIZE, INDEX_NEXT_ENTRY
 from mqcore.spark.jobs import audit_tables as tables
 from mqcore.spark.jobs.frame import Outcome, run, spark_options
-from mqcore.spark.session import in_own_session
+from mqcore.spark.session import in_own_session, local_rows
 from mqcore.spark.store.at_rest import LogPlan, StoreAtRest, plan
 from mqcore.spark.store.audit_source import KEYS, LOG
 from mqcore.spark.store.audit_source import NAME as AUDIT
@@ -123,8 +123,8 @@ class AuditedStore:
 
     def _read_queues(self) -> None:
         spark, first, end = self._spark, self._plan.first, self._plan.end
-        self._view("disk", spark.createDataFrame(
-            [(one.topic, one.queue_id, one.first) for one in self._files.queues],
+        self._view("disk", local_rows(
+            spark, [(_plain(one.topic), one.queue_id, one.first) for one in self._files.queues],
             "topic string, queueId int, first bigint"))
         self._view("queued", spark.read.format(STORE).options(
             what="consumequeue", columns="topic,queueId,queueOffset,commitLogOffset,size,tagsCode,"
@@ -139,6 +139,8 @@ class AuditedStore:
             into[row.topic, row.queueId] = tables.numbers(counts)
         self._wrong |= {kind for kind in tables.IN_JUDGED
                         if sum(one.pop(kind.name) for one in logged.values())}
+        self._wrong |= self._out_of_order(list(logged.values()), list(there.values()))
+        there = {queue: one for queue, one in there.items() if one["entries"]}
         listed = {(one.topic, one.queue_id): one for one in self._files.queues}
         if [queue for queue, one in there.items()
                 if one.pop("entries") != one["end"] - (listed[queue].first if queue in listed
@@ -153,6 +155,26 @@ class AuditedStore:
             "SELECT 1 FROM resolved WHERE queueId IS NULL").count() if self._has_sides else 0
         self._collect(tables.queue_findings(first, end, self._damaged_from, self._wrong))
 
+    def _out_of_order(self, logged: list[dict[str, int]], there: list[dict[str, int]]
+                      ) -> set[FindingKind]:
+        """
+        What may be wrong between entries, by the counts of all queues, out of which it takes what
+        is for that alone. Where a record is in its own queue only, it is matched once.
+        """
+        kind = FindingKind
+        restarted = sum(one.pop("restarted") for one in logged)
+        found = {each for each, count in (
+            (kind.FOUND_OFFSET_GAP, restarted + sum(one.pop("gaps", 0) != 0 for one in logged)),
+            (kind.FOUND_ENTRY_GARBAGE, sum(one.pop("garbage") for one in there)),
+            (kind.FOUND_ENTRY_BEYOND, sum(one["beyond"] for one in there))) if count}
+        strays = sum(one["live"] for one in there) - sum(one["matched"] for one in logged)
+        if strays or self._has_sides:
+            found.add(kind.FOUND_ENTRY_STRAY)
+        if found & {kind.FOUND_ENTRY_STRAY, kind.FOUND_ENTRY_BEYOND} or restarted or any(
+                one["expired"] for one in there):
+            found.add(kind.FOUND_ENTRY_ORDER)       # else it is that of the log
+        return found
+
     # -- the key index -----------------------------------------------------------------------------
 
     def _read_index(self) -> None:
@@ -163,20 +185,21 @@ class AuditedStore:
             return
         spark, first, end = self._spark, self._plan.first, self._plan.end
         self._view("keyed", self._audited(KEYS))
-        self._view("heads", spark.createDataFrame(
-            self._heads(), "file string, number int, beginMs bigint, endMs bigint, nextEntry int, "
-            "beforeEndMs bigint"))
+        self._view("heads", local_rows(
+            spark, self._heads(), "file string, number int, beginMs bigint, endMs bigint,"
+            " nextEntry int, beforeEndMs bigint"))
         self._view("indexed", spark.read.format(STORE).options(
             what="index", indexSlots=max(self._files.index_slots, 1), **self._options,
-        ).load(self._place.root) if self._files.index else spark.createDataFrame(
-            [], "file string, entry int, keyHash int, commitLogOffset bigint, seconds int"))
+        ).load(self._place.root) if self._files.index else local_rows(
+            spark, [], "file string, entry int, keyHash int, commitLogOffset bigint, seconds int"))
         for name, text in tables.INDEX_VIEWS.items():
             self._view(name, spark.sql(text), cache=True)
         torn = FindingKind.FOUND_BAD_RECORD in self._wrong
         for row in spark.sql(tables.index_counts(first, end, torn=torn)).collect():
             self._figures |= tables.numbers(row)
+        wrong = {kind for kind in tables.in_placed(first, end) if self._figures.pop(kind.name)}
         known = self._figures["keys_missing"] == 0 and first == 0
-        self._collect(tables.index_findings(first, end, known, torn=torn))
+        self._collect(tables.index_findings(first, end, known, wrong, torn=torn))
         self._check_chains()
 
     def _heads(self) -> list[tuple[str, int, int, int, int, int]]:
@@ -210,6 +233,8 @@ class AuditedStore:
 
     def _collect(self, query: str) -> None:
         """The first findings of each kind, and how many there are."""
+        if not query:
+            return
         rows = self._spark.sql(f"""
             SELECT * FROM (SELECT *, ROW_NUMBER() OVER (
                     PARTITION BY kind ORDER BY position, topic, queueId, file, detail) AS place,
@@ -257,6 +282,11 @@ class AuditedStore:
 
     def replay_from(self, before_ms: int) -> int:
         return self._place.judge().replay_from(before_ms)
+
+
+def _plain(name: str) -> str:
+    """Of a folder: no topic has a name that is no UTF-8."""
+    return name.encode("utf-8", "replace").decode()
 
 
 def _queue(name: tuple[str, int], files: FilesOfQueue | None, logged: dict[str, int] | None,

@@ -38,7 +38,7 @@ from mqcore.spark.jobs.frame import (
     spark_options,
 )
 from mqcore.spark.options import moment, seconds
-from mqcore.spark.session import in_own_session
+from mqcore.spark.session import in_own_session, local_rows
 from mqcore.spark.store.source import NAME as STORE
 from mqcore.wire import fastjson
 from mqcore.wire.codes import GIVEN_UP_TOPIC
@@ -192,8 +192,8 @@ class Joined:
         self._view("finals", finals)
         self._view("given_up", given_up)
         self._view("lost", spark.sql(tables.half_view("given_up")))
-        self._view("passed", spark.createDataFrame(
-            list(source.passed.items()), "broker string, half bigint"))
+        self._view("passed", local_rows(
+            spark, source.passed.items(), "broker string, half bigint"))
         self._view("clock", spark.sql("SELECT MAX(stored) AS asOf FROM half")
                    if source.as_of is None
                    else spark.createDataFrame([(source.as_of,)], "asOf timestamp"))

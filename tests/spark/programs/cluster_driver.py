@@ -1,10 +1,10 @@
 """
 A driver on a cluster that gets mqcore as an archive: it copies a topic to another by a stream,
-effectively once, and then to a table, exactly once and slowly.
+effectively once, and at the same time to a table, exactly once.
 
 Its argument is JSON: master, jvm (its options), namesrv, source, target, table, checkpoints,
 archive, path, each, begun (a file that is there as soon as the table's first rows are on their
-way).
+way), killed (a file for which all of those wait).
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
         .config("spark.archives", f"{asked['archive']}#{UNPACKED}")
         .config("spark.executorEnv.PYTHONPATH", f"{UNPACKED}:{asked['path']}")
         .config("spark.executor.memory", "512m").config("spark.driver.memory", "512m")
-        .config("spark.executor.cores", "1")            # so there are two
+        .config("spark.executor.cores", "4")            # so there are two
         .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.executor.extraJavaOptions", asked["jvm"])
         .config("spark.driver.extraJavaOptions", asked["jvm"])
@@ -38,6 +38,12 @@ def main() -> None:
         spark.readStream.format("rocketmq").option("nameServer", asked["namesrv"])
         .option("topic", asked["source"]).option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", asked["each"]).load().drop("queueId"))
+    begun = Path(asked["begun"])
+    table = (
+        waiting(frame, begun, Path(asked["killed"])).writeStream.format("rocketmq-lake")
+        .option("checkpointLocation", asked["checkpoints"] + "/table")
+        .trigger(availableNow=True).start(asked["table"]))
+    wait_for(begun)
     query = (
         frame.writeStream.format("rocketmq").option("nameServer", asked["namesrv"])
         .option("topic", asked["target"]).option("deliveryGuarantee", "effectively-once")
@@ -45,27 +51,30 @@ def main() -> None:
         .option("checkpointLocation", asked["checkpoints"] + "/topic")
         .trigger(availableNow=True).start())
     query.awaitTermination()
-    table = (
-        slowly(frame, Path(asked["begun"])).writeStream.format("rocketmq-lake")
-        .option("checkpointLocation", asked["checkpoints"] + "/table")
-        .trigger(availableNow=True).start(asked["table"]))
     table.awaitTermination()
     print(json.dumps({name: [one["numInputRows"] for one in each.recentProgress]
                       for name, each in (("topic", query), ("table", table))}))
     spark.stop()
 
 
-def slowly(frame: Any, begun: Path) -> Any:
-    """The same rows; each takes a moment, and the first leaves a sign."""
+def waiting(frame: Any, begun: Path, killed: Path) -> Any:
+    """The same rows; the first leaves a sign, and none is there before an executor was killed."""
     from pyspark.sql.functions import udf
 
     @udf("binary", useArrow=False)
     def given(body: bytes) -> bytes:
-        begun.touch()
-        threading.Event().wait(0.0005)
+        if not killed.exists():
+            begun.touch()
+            wait_for(killed)
         return body
 
     return frame.withColumn("body", given("body"))
+
+
+def wait_for(sign: Path) -> None:
+    """Whoever started this ends it when that takes too long."""
+    while not sign.exists():
+        threading.Event().wait(0.05)
 
 
 if __name__ == "__main__":

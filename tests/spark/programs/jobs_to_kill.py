@@ -31,6 +31,7 @@ from mqcore.spark.jobs.migrate import Migration
 from mqcore.spark.jobs.migrate.table import MigrationTable
 from mqcore.spark.jobs.replay import PLAN, Choice, replay
 from tests.spark.jvm import jvm_options
+from tests.spark.programs.session import FEW_ROWS
 from tests.support.waiting import wait_until
 
 _put_once, _save = replays.put_once, MigrationTable.save
@@ -111,10 +112,9 @@ def main() -> None:
     replays.put_once = put_once
     MigrationTable.save = save                                           # type: ignore[method-assign]
     spark = session("jobs", "local[7]", {           # a command's
-        "spark.driver.memory": "512m", "spark.driver.extraJavaOptions": jvm_options(),
-        "spark.python.authenticate.socketTimeout": "120s",          # slow machines
-        # room for those that stand still, and no more tasks for that
-        "spark.default.parallelism": "2", "spark.sql.shuffle.partitions": "2"})
+        **FEW_ROWS, "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": jvm_options(),
+        "spark.default.parallelism": "2"})  # room for those that stand still; no more tasks for it
     for number, (job, begun) in enumerate(jobs(spark, json.loads(sys.argv[1]))):
         threading.Thread(target=run, args=(job,)).start()
         if begun is not None:
