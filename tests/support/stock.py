@@ -64,6 +64,10 @@ ARCHIVING, UNSHARED = "-XX:ArchiveClassesAtExit", "-Xshare:off"
 WITHOUT_TLS = {"tls.server.mode": "disabled"}
 NAMESRV_JVM = ("-Xms64m", "-Xmx256m", *SHORT_LIVED)
 BROKER_JVM = ("-Xms128m", "-Xmx1g", *SHORT_LIVED)
+# Properties: files of megabytes, which are made with the first message, and not of gigabytes.
+SMALL_STOCK: dict[str, object] = {
+    "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 20_000 * 20,
+    "maxHashSlotNum": 50_000, "maxIndexNum": 200_000}
 
 _LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -471,13 +475,15 @@ def stock_cluster(
     namesrv_properties: Mapping[str, object] | None = None,
     jvm_options: Sequence[str] = BROKER_JVM, conf_files: Mapping[str, str] | None = None,
     system: Mapping[str, object] = WITHOUT_TLS, names_tls: ssl.SSLContext | None = None,
+    is_kept: bool = True,
 ) -> Iterator[StockCluster]:
     """
     Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.
 
-    system, names_tls: as for start_broker. Both are stopped at the end, the broker first and
-    cleanly, so that its store can be read afterwards (`cluster.store`). Raises StockError when
-    either does not come up.
+    system, names_tls: as for start_broker. Both end with the block: the broker first and cleanly,
+    so that its store can be read afterwards (`cluster.store`), which takes it six seconds and half
+    of one of a processor; with is_kept=False it is killed. Raises StockError when either does not
+    come up.
     """
     processes: list[StockProcess] = []
     try:
@@ -492,4 +498,7 @@ def stock_cluster(
         yield StockCluster(namesrv, broker, Path(str(given)), processes)
     finally:
         for started in reversed(processes):
-            started.stop()
+            if is_kept and started.name == "broker":
+                started.stop()
+            else:
+                started.kill()
