@@ -40,6 +40,7 @@ STOCK_ARTIFACTS = (
 CACHE = Path(os.environ.get("MQCORE_TEST_CACHE", Path.home() / ".cache" / "mqcore-test"))
 
 MAVEN_TIMEOUT_S = 300
+JAVAC_TIMEOUT_S = 90
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 PROBE_TIMEOUT_S = 2
@@ -147,6 +148,28 @@ def _download(artifacts: Sequence[str], folder: Path) -> None:
         if run.returncode:
             raise StockError(f"maven could not resolve {list(artifacts)}:\n{run.stdout[-2000:]}")
         jars.rename(folder)
+
+
+@functools.cache
+def java_classes(source: Path, classpath: str) -> Path:
+    """
+    The folder with the classes of a Java file, compiled once into CACHE: the compiler takes more
+    than most of what it compiles here. Ends the calling test where there is none.
+    """
+    compiler = shutil.which("javac")
+    if compiler is None:
+        unavailable("needs javac")
+    said = f"{compiler} {Path(compiler).stat().st_mtime_ns} {classpath} {source.read_text()}"
+    folder = CACHE / f"{source.stem}-{hashlib.sha256(said.encode()).hexdigest()[:10]}"
+    with alone(folder.name):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=CACHE, prefix="compiling-") as scratch:
+                classes = Path(scratch, "classes")
+                subprocess.run(
+                    [compiler, *(f"-J{option}" for option in SHORT_LIVED), "-proc:none",
+                     "-cp", classpath, "-d", classes, source], check=True, timeout=JAVAC_TIMEOUT_S)
+                classes.rename(folder)
+    return folder
 
 
 @functools.cache
