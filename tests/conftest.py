@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
@@ -50,8 +51,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     What takes long begins first, shared out between the processes of `-n`, each of which first
     takes an equal stretch of the list: else one of them would run on alone at the end. A file of
-    such tests stays whole, as they share what it starts; what idle processes take from the ends of
-    stretches is short. Its short ones are with them: elsewhere they would start all of it again.
+    such tests stays whole, as they share what it starts, and so do files with one world of their
+    folder; what idle processes take from the ends of stretches is short. Its short ones are with
+    them: elsewhere they would start all of it again.
     """
     if WORKERS == 1:
         return
@@ -61,8 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     others = [item for item in items if item.path not in long_files]
     files = [list(group) for _, group in groupby(lasting, key=lambda item: item.path)]
     shares: list[list[pytest.Item]] = [[] for _ in range(WORKERS)]
-    for file in sorted(files, key=lambda file: sum(map(long.__getitem__, file)), reverse=True):
-        min(shares, key=lambda share: sum(map(long.__getitem__, share))).extend(file)
+    for some in sorted(together(files), key=lambda some: sum(map(long.__getitem__, some)),
+                       reverse=True):
+        min(shares, key=lambda share: sum(map(long.__getitem__, share))).extend(some)
     count = len(items)
     items[:] = []
     for number, share in enumerate(shares):
@@ -70,6 +73,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fill = max(0, stretch - len(share))
         items += share + others[:fill]
         del others[:fill]
+
+
+def together(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
+    """
+    Files that share a world, or that are linked by others that do, as one: in processes of their
+    own each would start it, a stock broker and some JVMs. The order stays.
+    """
+    group_of = list(range(len(files)))
+    first: dict[tuple[str, str], int] = {}
+    for number, file in enumerate(files):
+        for world in {world for item in file for world in worlds(item)}:
+            mine, other = group_of[number], group_of[first.setdefault(world, number)]
+            group_of = [other if group == mine else group for group in group_of]
+    return [[item for number, file in enumerate(files) if group_of[number] == group
+             for item in file] for group in dict.fromkeys(group_of)]
+
+
+def worlds(item: pytest.Item) -> Iterator[tuple[str, str]]:
+    """Fixtures that live as long as the session, and the folder below here that they are of."""
+    found = getattr(item, "_fixtureinfo", None)
+    for name, definitions in found.name2fixturedefs.items() if found is not None else ():
+        if definitions[-1].scope == "session" and definitions[-1].baseid.startswith("tests/"):
+            yield definitions[-1].baseid, name
 
 
 @pytest.hookimpl(trylast=True)

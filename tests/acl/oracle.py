@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -10,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.ci import unavailable
-from tests.support.stock import SHORT_LIVED, StockError, require_stock, stock_classpath
+from tests.support.stock import (
+    SHORT_LIVED,
+    StockError,
+    java_classes,
+    require_stock,
+    stock_classpath,
+)
 
 ARTIFACTS = ("org.apache.rocketmq:rocketmq-acl:4.9.8",)
 SOURCE = Path(__file__).with_name("AclOracle.java")
@@ -38,12 +45,13 @@ def ask(lines: Sequence[str]) -> list[str]:
         classpath = stock_classpath(ARTIFACTS)
     except StockError as error:
         unavailable(str(error))
+    classes = java_classes(SOURCE, classpath)
     with tempfile.TemporaryDirectory() as folder:
         quiet = Path(folder) / "quiet.xml"
         quiet.write_text(QUIET)
         done = subprocess.run(
-            ["java", *SHORT_LIVED, f"-Dlogback.configurationFile={quiet}", "-cp", classpath,
-             str(SOURCE)],
+            ["java", *SHORT_LIVED, f"-Dlogback.configurationFile={quiet}", "-cp",
+             f"{classes}{os.pathsep}{classpath}", SOURCE.stem],
             input="".join(f"{line}\n" for line in lines), capture_output=True, text=True,
             timeout=TIMEOUT_S, check=False)
     answers = done.stdout.splitlines()

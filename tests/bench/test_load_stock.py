@@ -17,7 +17,7 @@ from mqcore.bench.load import (
     produce,
 )
 from mqcore.wire.command import Codec
-from tests.support.stock import StockCluster, require_stock, stock_cluster
+from tests.support.stock import SMALL_STOCK, StockCluster, require_stock, stock_cluster
 
 pytestmark = [
     pytest.mark.interop,
@@ -29,7 +29,8 @@ CODECS = pytest.mark.parametrize("codec", [Codec.JSON, Codec.ROCKETMQ], ids=["js
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockCluster]:
     require_stock()
-    with stock_cluster(tmp_path_factory.mktemp("stock")) as running:
+    with stock_cluster(
+            tmp_path_factory.mktemp("stock"), SMALL_STOCK, is_kept=False) as running:
         yield running
 
 

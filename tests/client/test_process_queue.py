@@ -2,12 +2,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mqcore.client.core.process_queue import OrderlyQueue, ProcessQueue
+from tests.support.dice import dice
+
+HISTORIES, STEPS_MAX = 1_000, 50
 
 
 @dataclass(frozen=True)
@@ -45,35 +49,35 @@ def test_what_is_put_again_is_not_taken_again():
     assert (queue.commit_offset, queue.span) == (3, 0)
 
 
-class Concurrent(RuleBasedStateMachine):
+class Concurrent:
     """Against sets of offsets."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
         self.queue = ProcessQueue[Stored](100)
         self.unfinished: set[int] = set()
         self.next = 100
+        self.steps = (self.pull, self.finish)
 
-    @rule(gaps=st.lists(st.integers(0, 5), max_size=8), behind=st.integers(0, 5))
-    def pull(self, gaps, behind):
+    def pull(self) -> None:
         offsets = []
         at = self.next
-        for gap in gaps:
+        for _ in range(self.dice.randint(0, 8)):
+            gap = self.dice.randint(0, 5)
             offsets.append(at + gap)
             at += gap + 1
-        self.next = at + behind
+        self.next = at + self.dice.randint(0, 5)
         assert self.queue.put(stored(*offsets), self.next) == stored(*offsets)
         self.unfinished |= set(offsets)
 
-    @rule(data=st.data())
-    def finish(self, data):
-        some = data.draw(st.sets(st.sampled_from(sorted(self.unfinished)))
-                         if self.unfinished else st.just(set()))
+    def finish(self) -> None:
+        """Each of them twice; none, any or all of what is left."""
+        left = sorted(self.unfinished)
+        some = self.dice.sample(left, self.dice.randint(0, len(left)))
         self.queue.done(stored(*some, *some))
-        self.unfinished -= some
+        self.unfinished -= set(some)
 
-    @invariant()
-    def the_model_agrees(self):
+    def the_model_agrees(self) -> None:
         queue, left = self.queue, sorted(self.unfinished)
         assert queue.commit_offset == (left[0] if left else self.next)
         assert (queue.message_count, queue.byte_count) == (len(left), 10 * len(left))
@@ -82,49 +86,45 @@ class Concurrent(RuleBasedStateMachine):
         assert queue.next_offset == self.next
 
 
-class Orderly(RuleBasedStateMachine):
+class Orderly:
     """Against a list that is consumed from its front."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
         self.queue = OrderlyQueue[Stored](0)
         self.waiting: list[int] = []
         self.taken: list[int] = []
         self.next = 0
+        self.steps = (self.pull, self.take, self.commit, self.rollback, self.last_ones_again)
 
-    @rule(count=st.integers(0, 6))
-    def pull(self, count):
-        offsets = list(range(self.next, self.next + count))
-        self.next += count
+    def pull(self) -> None:
+        offsets = list(range(self.next, self.next + self.dice.randint(0, 6)))
+        self.next += len(offsets)
         self.queue.put(stored(*offsets), self.next)
         self.waiting += offsets
 
-    @rule(count=st.integers(1, 4))
-    def take(self, count):
+    def take(self) -> None:
+        count = self.dice.randint(1, 4)
         assert self.queue.take(count) == stored(*self.waiting[:count])
         self.taken += self.waiting[:count]
         del self.waiting[:count]
 
-    @rule()
-    def commit(self):
+    def commit(self) -> None:
         self.queue.commit()
         self.taken.clear()
 
-    @rule()
-    def rollback(self):
+    def rollback(self) -> None:
         self.queue.rollback()
         self.waiting, self.taken = self.taken + self.waiting, []
 
-    @rule(data=st.data())
-    def last_ones_again(self, data):
-        count = data.draw(st.integers(0, len(self.taken)))
-        again = self.taken[len(self.taken) - count:]
+    def last_ones_again(self) -> None:
+        first = len(self.taken) - self.dice.randint(0, len(self.taken))
+        again = self.taken[first:]
         self.queue.make_again(stored(*again))
-        del self.taken[len(self.taken) - count:]
+        del self.taken[first:]
         self.waiting = again + self.waiting
 
-    @invariant()
-    def the_model_agrees(self):
+    def the_model_agrees(self) -> None:
         left = self.taken + self.waiting
         assert self.queue.commit_offset == (left[0] if left else self.next)
         assert self.queue.message_count == len(left)
@@ -132,8 +132,22 @@ class Orderly(RuleBasedStateMachine):
         assert self.queue.has_waiting == bool(self.waiting)
 
 
-TestConcurrent = Concurrent.TestCase
-TestOrderly = Orderly.TestCase
+@pytest.mark.parametrize("kind", [Concurrent, Orderly])
+def test_a_queue_agrees_with_its_model_over_any_history(
+        kind: type[Concurrent] | type[Orderly]) -> None:
+    thrown = dice()
+    for _ in range(HISTORIES):
+        model = kind(thrown)
+        history = []
+        for _ in range(thrown.randint(1, STEPS_MAX)):
+            step = thrown.choice(model.steps)
+            history.append(step.__name__)
+            step()
+            try:
+                model.the_model_agrees()
+            except AssertionError as error:
+                error.add_note(f"after {history}")
+                raise
 
 
 @given(st.lists(st.integers(0, 39), unique=True))

@@ -27,7 +27,7 @@ from mqcore.client.reader import GROUP
 from mqcore.testing import MemoryBroker, broker
 from mqcore.wire.codes import ResponseCode
 from tests.client.test_columns import record
-from tests.support.stock import require_stock, stock_cluster
+from tests.support.stock import SMALL_STOCK, require_stock, stock_cluster
 from tests.support.waiting import wait_until_async
 
 COUNT = 400
@@ -48,7 +48,7 @@ def address(request, tmp_path_factory):
         return
     require_stock()
     with stock_cluster(tmp_path_factory.mktemp("stock"),
-                       {"enablePropertyFilter": "true"}) as cluster:
+                       {**SMALL_STOCK, "enablePropertyFilter": "true"}, is_kept=False) as cluster:
         yield cluster.namesrv_addr
 
 

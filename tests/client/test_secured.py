@@ -51,7 +51,7 @@ def cluster(certificate, tmp_path_factory):
         "aclEnable": True, "mappedFileSizeCommitLog": 64 << 20,
         "mappedFileSizeConsumeQueue": 20_000 * 20, "maxHashSlotNum": 50_000,
         "maxIndexNum": 200_000,
-    }, conf_files={"plain_acl.yml": ACL}, system=system) as running:
+    }, conf_files={"plain_acl.yml": ACL}, system=system, is_kept=False) as running:
         yield running
 
 

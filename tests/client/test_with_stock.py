@@ -5,7 +5,7 @@ import pytest
 
 from tests.client.exchanges import EXCHANGES
 from tests.support.mqcore_process import mqcore_namesrv
-from tests.support.stock import require_stock, start_broker
+from tests.support.stock import SMALL_STOCK, require_stock, start_broker
 
 pytestmark = pytest.mark.interop
 
@@ -16,11 +16,11 @@ def address(tmp_path_factory):
     require_stock()
     folder = tmp_path_factory.mktemp("stock")
     with mqcore_namesrv(folder / "namesrv") as name_server:
-        broker = start_broker(folder / "broker", name_server.namesrv_addr)
+        broker = start_broker(folder / "broker", name_server.namesrv_addr, SMALL_STOCK)
         try:
             yield name_server.namesrv_addr
         finally:
-            broker.stop()
+            broker.kill()
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda one: one.__name__)

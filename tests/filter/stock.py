@@ -13,13 +13,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
 from tests.filter.generate import Generator
-from tests.support.stock import stock_classpath
+from tests.support.stock import SHORT_LIVED, java_classes, stock_classpath
 
 RECORDED = Path(__file__).parent.parent / "golden" / "filter" / "answers.jsonl.gz"
 SOURCE = Path(__file__).parent / "java" / "Evaluate.java"
@@ -36,13 +35,10 @@ def ask(cases: Sequence[Case]) -> list[str]:
     lines = "".join("\t".join(text.encode().hex() for text in (
         expression, *(text for item in properties.items() for text in item))) + "\n"
         for expression, properties in cases)
-    with tempfile.TemporaryDirectory() as classes:
-        subprocess.run(["javac", "-cp", classpath, "-d", classes, str(SOURCE)],
-                       check=True, timeout=JAVA_TIMEOUT_S)
-        done = subprocess.run(
-            ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp",
-             os.pathsep.join((classes, classpath)), "Evaluate"],
-            input=lines, capture_output=True, text=True, check=True, timeout=JAVA_TIMEOUT_S)
+    classes = java_classes(SOURCE, classpath)
+    done = subprocess.run(
+        ["java", "-Xmx256m", *SHORT_LIVED, "-cp", f"{classes}{os.pathsep}{classpath}", "Evaluate"],
+        input=lines, capture_output=True, text=True, check=True, timeout=JAVA_TIMEOUT_S)
     answers = done.stdout.split()
     if len(answers) != len(cases):
         raise RuntimeError(f"stock filter: expected {len(cases)} answers, got {len(answers)}")

@@ -2,14 +2,12 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 from random import Random
 
 import pytest
 
 from tests.filter.stock import ask, random_cases
 from tests.filter.test_sql92_recorded import letter
-from tests.support.ci import unavailable
 from tests.support.stock import require_stock
 
 pytestmark = pytest.mark.interop
@@ -19,8 +17,6 @@ EXPRESSIONS = 2_000
 @pytest.mark.slow
 def test_mqcore_and_stock_give_the_same_answers() -> None:
     require_stock()
-    if shutil.which("javac") is None:
-        unavailable("needs javac")
     seed = secrets.randbits(32)
     cases = list(random_cases(Random(seed), EXPRESSIONS))
 

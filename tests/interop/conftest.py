@@ -66,7 +66,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if not have_stock():
         unavailable("needs java, and mvn or an earlier download of the stock broker")
     try:
-        running = stock_cluster(folder, STOCK_PROPERTIES)
+        running = stock_cluster(folder, STOCK_PROPERTIES, is_kept=False)
         with running as stock:
             yield Cluster("stock", stock.namesrv_addr, stock.broker_addr)
     except StockError as error:

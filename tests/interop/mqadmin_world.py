@@ -119,7 +119,8 @@ def running(kind: str, folder: Path) -> Iterator[World]:
             stock = stack.enter_context(stock_cluster(folder, {
                 "brokerName": BROKER_NAME, "brokerClusterName": CLUSTER_NAME,
                 "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 400_000,
-                "maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "enablePropertyFilter": True}))
+                "maxHashSlotNum": 50_000, "maxIndexNum": 200_000, "enablePropertyFilter": True},
+                is_kept=False))
             addresses = stock.namesrv_addr, stock.broker_addr
         mqadmin = Mqadmin(folder / "mqadmin", addresses[0])
         stack.callback(mqadmin.stop)

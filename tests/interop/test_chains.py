@@ -54,7 +54,7 @@ def stock_slave(
 ) -> Iterator[StockProcess]:
     with stock_broker(folder, names, {
             "brokerRole": "SLAVE", "brokerId": number, "haMasterAddress": master,
-            "haSendHeartbeatInterval": 500}, port) as running:
+            "haSendHeartbeatInterval": 500}, port, is_kept=False) as running:
         yield running
 
 
@@ -79,7 +79,8 @@ def test_behind_a_stock_master_ours_hands_on_to_stock_and_to_ours(
 ) -> None:
     port = free_broker_port()
     with (
-        stock_broker(tmp_path / "stock", names, {"brokerRole": "SYNC_MASTER"}, port) as master,
+        stock_broker(tmp_path / "stock", names, {"brokerRole": "SYNC_MASTER"}, port,
+                     is_kept=False) as master,
         our_slave(tmp_path / "middle", names, 1, f"127.0.0.1:{port + 1}") as middle,
         stock_slave(tmp_path / "stock-last", names, 2, port_of_log(middle)) as stock,
         our_slave(tmp_path / "last", names, 3, port_of_log(middle)) as last,

@@ -45,13 +45,17 @@ def names(tmp_path: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def stock_broker(
     folder: Path, names: str, changes: dict[str, object], port: int | None = None, *,
-    ip: str = "127.0.0.1", program: Sequence[str] = (),
+    ip: str = "127.0.0.1", program: Sequence[str] = (), is_kept: bool = True,
 ) -> Iterator[StockProcess]:
+    """is_kept: it ends cleanly, as what it leaves is looked at; else it is killed."""
     broker = start_broker(folder, names, {**STOCK, **changes}, port, ip=ip, program=program)
     try:
         yield broker
     finally:
-        broker.stop()
+        if is_kept:
+            broker.stop()
+        else:
+            broker.kill()
 
 
 def sent(names: str, count: int, between: Callable[[int], object] = lambda _: None,

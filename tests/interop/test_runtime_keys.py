@@ -10,7 +10,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import mqcore_up
-from tests.support.stock import StockError, require_stock, stock_cluster
+from tests.support.stock import SMALL_STOCK, StockError, require_stock, stock_cluster
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
 
@@ -32,7 +32,7 @@ def subject(key: str) -> str:
 def test_every_key_of_stock_is_answered(tmp_path: Path) -> None:
     require_stock()
     try:
-        with stock_cluster(tmp_path / "stock", {}) as stock:
+        with stock_cluster(tmp_path / "stock", SMALL_STOCK, is_kept=False) as stock:
             theirs = runtime(stock.broker_addr)
     except StockError as error:
         unavailable(str(error))

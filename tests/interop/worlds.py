@@ -48,7 +48,8 @@ def short_cluster(
     }
     option = f"-Drocketmq.broker.rebalance.lockMaxLiveTime={LOCK_EXPIRY_MS}"
     try:
-        with stock_cluster(folder, properties, jvm_options=(*BROKER_JVM, option)) as stock:
+        with stock_cluster(
+                folder, properties, jvm_options=(*BROKER_JVM, option), is_kept=False) as stock:
             yield Short("stock", stock.namesrv_addr, stock.broker_addr)
     except StockError as error:
         unavailable(str(error))

@@ -186,7 +186,7 @@ def test_a_run_that_is_killed_is_done_as_a_whole(url: str) -> None:
     engine = open_engine(url)
     programs.create_all(engine)
 
-    killed = killed_everywhere(programs.book_trip, url, False)
+    killed = killed_everywhere(programs.book_trip, url, False, rehearse=True)
     check_trips(engine, killed, RunState.DONE)
 
 
@@ -195,7 +195,7 @@ def test_a_run_that_fails_and_is_killed_is_undone_as_a_whole(url: str) -> None:
     engine = open_engine(url)
     programs.create_all(engine)
 
-    killed = killed_everywhere(programs.book_trip, url, True)
+    killed = killed_everywhere(programs.book_trip, url, True, rehearse=True)
     check_trips(engine, killed, RunState.UNDONE)
 
 

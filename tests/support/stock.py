@@ -40,6 +40,7 @@ STOCK_ARTIFACTS = (
 CACHE = Path(os.environ.get("MQCORE_TEST_CACHE", Path.home() / ".cache" / "mqcore-test"))
 
 MAVEN_TIMEOUT_S = 300
+JAVAC_TIMEOUT_S = 90
 START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 PROBE_TIMEOUT_S = 2
@@ -64,6 +65,10 @@ ARCHIVING, UNSHARED = "-XX:ArchiveClassesAtExit", "-Xshare:off"
 WITHOUT_TLS = {"tls.server.mode": "disabled"}
 NAMESRV_JVM = ("-Xms64m", "-Xmx256m", *SHORT_LIVED)
 BROKER_JVM = ("-Xms128m", "-Xmx1g", *SHORT_LIVED)
+# Properties: files of megabytes, which are made with the first message, and not of gigabytes.
+SMALL_STOCK: dict[str, object] = {
+    "mappedFileSizeCommitLog": 64 << 20, "mappedFileSizeConsumeQueue": 20_000 * 20,
+    "maxHashSlotNum": 50_000, "maxIndexNum": 200_000}
 
 _LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -143,6 +148,28 @@ def _download(artifacts: Sequence[str], folder: Path) -> None:
         if run.returncode:
             raise StockError(f"maven could not resolve {list(artifacts)}:\n{run.stdout[-2000:]}")
         jars.rename(folder)
+
+
+@functools.cache
+def java_classes(source: Path, classpath: str) -> Path:
+    """
+    The folder with the classes of a Java file, compiled once into CACHE: the compiler takes more
+    than most of what it compiles here. Ends the calling test where there is none.
+    """
+    compiler = shutil.which("javac")
+    if compiler is None:
+        unavailable("needs javac")
+    said = f"{compiler} {Path(compiler).stat().st_mtime_ns} {classpath} {source.read_text()}"
+    folder = CACHE / f"{source.stem}-{hashlib.sha256(said.encode()).hexdigest()[:10]}"
+    with alone(folder.name):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=CACHE, prefix="compiling-") as scratch:
+                classes = Path(scratch, "classes")
+                subprocess.run(
+                    [compiler, *(f"-J{option}" for option in SHORT_LIVED), "-proc:none",
+                     "-cp", classpath, "-d", classes, source], check=True, timeout=JAVAC_TIMEOUT_S)
+                classes.rename(folder)
+    return folder
 
 
 @functools.cache
@@ -471,13 +498,15 @@ def stock_cluster(
     namesrv_properties: Mapping[str, object] | None = None,
     jvm_options: Sequence[str] = BROKER_JVM, conf_files: Mapping[str, str] | None = None,
     system: Mapping[str, object] = WITHOUT_TLS, names_tls: ssl.SSLContext | None = None,
+    is_kept: bool = True,
 ) -> Iterator[StockCluster]:
     """
     Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.
 
-    system, names_tls: as for start_broker. Both are stopped at the end, the broker first and
-    cleanly, so that its store can be read afterwards (`cluster.store`). Raises StockError when
-    either does not come up.
+    system, names_tls: as for start_broker. Both end with the block: the broker first and cleanly,
+    so that its store can be read afterwards (`cluster.store`), which takes it six seconds and half
+    of one of a processor; with is_kept=False it is killed. Raises StockError when either does not
+    come up.
     """
     processes: list[StockProcess] = []
     try:
@@ -492,4 +521,7 @@ def stock_cluster(
         yield StockCluster(namesrv, broker, Path(str(given)), processes)
     finally:
         for started in reversed(processes):
-            started.stop()
+            if is_kept and started.name == "broker":
+                started.stop()
+            else:
+                started.kill()

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from mqcore.workers.secured import native_context
 from tests.broker import fakes
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
 from tests.support.command import mqcore
-from tests.support.mqcore_process import MQCORE, MqcoreProcess, mqcore_up
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority
 from tests.wire_live.peer import Peer
@@ -157,7 +156,7 @@ def test_a_new_revocation_list_counts_and_a_bad_one_does_not(
 def test_status_counts_connections_and_handshakes(
         own: Authority, shown: dict[str, Pair], broker: MqcoreProcess):
     def figures() -> dict[str, int]:
-        said = subprocess.run([*MQCORE, "status", "--json"], capture_output=True, check=True).stdout
+        said = mqcore("status", "--json").stdout
         (run,) = (one for name, one in json.loads(said).items() if name.endswith(f"-{broker.pid}"))
         return run["tls"]              # type: ignore[no-any-return]
 
@@ -177,7 +176,7 @@ def test_status_counts_connections_and_handshakes(
                         for name in ("connections", "handshakes", "failed_handshakes")}
             wait_until(lambda: figures() == expected, "all is counted", 20)
     wait_until(lambda: figures()["connections"] == before["connections"], "one has gone", 20)
-    said = subprocess.run([*MQCORE, "status"], capture_output=True, check=True, text=True).stdout
+    said = mqcore("status").stdout
     assert re.search(r"^  tls +connections \d+  handshakes \d+  failed_handshakes \d+  "
                      r"namesrv_connections \d+ ", said, re.M)
 

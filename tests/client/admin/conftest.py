@@ -67,7 +67,8 @@ class Places:
         if not have_stock():
             unavailable("needs java, and mvn or an earlier download of the stock broker")
         try:
-            stock = self._life.enter_context(stock_cluster(folder, _STOCK_SETTINGS))
+            stock = self._life.enter_context(stock_cluster(
+                folder, _STOCK_SETTINGS, is_kept=False))
         except StockError as error:
             unavailable(str(error))
         wait_until(lambda: _counts(stock.broker_addr), "the first figures of its second")

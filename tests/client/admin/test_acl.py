@@ -26,7 +26,7 @@ def guarded(tmp_path_factory):
     with stock_cluster(tmp_path_factory.mktemp("acl"), {
         "aclEnable": True, "mappedFileSizeCommitLog": 64 << 20,
         "mappedFileSizeConsumeQueue": 400_000, "maxHashSlotNum": 50_000, "maxIndexNum": 200_000,
-    }, conf_files={"plain_acl.yml": ACL_FILE}) as stock:
+    }, conf_files={"plain_acl.yml": ACL_FILE}, is_kept=False) as stock:
         yield stock.namesrv_addr
 
 

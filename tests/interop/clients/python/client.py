@@ -13,6 +13,7 @@ import argparse
 import base64
 import ctypes
 import json
+import os
 import sys
 import threading
 import time
@@ -265,4 +266,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 if __name__ == "__main__":
     given = parse(sys.argv[1:])
-    sys.exit({"produce": produce, "consume": consume, "accounts": accounts}[given.command](given))
+    code = {"produce": produce, "consume": consume, "accounts": accounts}[given.command](given)
+    sys.stdout.flush()
+    # -- without the library's own end: it destroys mutexes that threads of it may still lock, and
+    #    then aborts the process now and then (boost::lock_error)
+    os._exit(code)
