@@ -16,15 +16,16 @@ from mqcore.store.verify.report import NamedFinding
 from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import MqcoreProcess
 
-SEGMENT_BYTES = 131_072
+SEGMENT_BYTES = 90_112          # hardly more than settings allow for such messages
 OWN_SETTINGS: dict[str, object] = {
     "store.segment_size_bytes": SEGMENT_BYTES,
     "store.message_size_max_bytes": 16_384,
     "store.queue_file_entry_count": 100,
-    "store.index_slot_count": 700,          # no usual share of the entries: it has to be found
-    "store.index_entry_count": 1901,
+    "store.index_slot_count": 233,          # no usual share of the entries: it has to be found
+    "store.index_entry_count": 634,
 }
 TOPIC = "verified"
+STOPPED_MESSAGES, KILLED_MESSAGES = 1_200, 700      # several segments, queue and index files each
 LOAD_TIMEOUT_S = 60
 KILL_TIMEOUT_S = 60
 DISPATCH_TIMEOUT_S = 60
