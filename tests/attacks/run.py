@@ -1,9 +1,11 @@
 """
-One attack in a process of its own, so that it takes no time of the honest client's interpreter.
+Attacks in processes of their own, so that they take no time of the honest client's interpreter.
 
-    python -m tests.attacks.run NAME BROKER NAMESRV SECONDS SEED idle|busy
+    with Attackers() as attackers:
+        attackers.attack(NAME, BROKER, NAMESRV, SECONDS, SEED)
 
-NAME is a module of this folder that has
+They are forked of one process that has loaded their code: an interpreter of its own would take
+longer for that than most of them attack. NAME is a module of this folder that has
 
     def run(broker_addr: str, namesrv_addr: str, seconds: float, rng: random.Random) -> None
 
@@ -13,15 +15,20 @@ unless they are `busy`. What they sent is counted, so that one can see how far t
 """
 from __future__ import annotations
 
+import gc
 import importlib
 import json
+import os
 import pkgutil
 import random
+import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +36,7 @@ from typing import Any
 
 from tests import attacks
 from tests.support.idle import take_what_is_left
+from tests.support.mqcore_process import die_with_parent
 
 END_S = 60.0                    # what an attack may take beyond its time, on a busy machine
 
@@ -61,15 +69,32 @@ def names() -> list[str]:
     return [name for name in found if "\ndef run(" in _source(name) and name != "run"]
 
 
-def attack(name: str, broker_addr: str, namesrv_addr: str, seconds: float, seed: int, *,
-           idle: bool = True) -> Effort:
-    """Run one attack to its end; AssertionError with its output when it failed itself."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.attacks.run", name, broker_addr, namesrv_addr, str(seconds),
-         str(seed), "idle" if idle else "busy"],
-        capture_output=True, text=True, timeout=seconds + END_S, check=False)
-    assert done.returncode == 0, f"{name}, seed {seed}:\n{done.stderr[-4000:]}"
-    return Effort(**json.loads(done.stdout.splitlines()[-1]))
+class Attackers:
+    """The process that makes them; it ends with the block."""
+
+    def __enter__(self) -> Attackers:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.attacks.run"], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, preexec_fn=die_with_parent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def attack(self, name: str, broker_addr: str, namesrv_addr: str, seconds: float, seed: int, *,
+               idle: bool = True) -> Effort:
+        """Run one attack to its end; AssertionError with what it said when it failed itself."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(
+            [name, broker_addr, namesrv_addr, seconds, seed, idle]).encode() + b"\n")
+        self._process.stdin.flush()
+        ready, _, _ = select.select([self._process.stdout], [], [], seconds + END_S)
+        assert ready, f"{name}, seed {seed}: not within {END_S} s of its time"
+        answer = json.loads(self._process.stdout.readline())
+        assert isinstance(answer, dict), f"{name}, seed {seed}:\n{answer}"
+        return Effort(**answer)
 
 
 def _source(name: str) -> str:
@@ -96,17 +121,42 @@ def _counted(effort: Effort) -> None:
         setattr(socket.socket, name, counting(getattr(socket.socket, name), name))
 
 
-def main(name: str, broker_addr: str, namesrv_addr: str, seconds: str, seed: str,
-         priority: str) -> None:
-    if priority == "idle":
+def attacked(name: str, broker_addr: str, namesrv_addr: str, seconds: float, seed: int,
+             idle: bool) -> dict[str, float]:
+    """In a process for this attack alone."""
+    if idle:
         take_what_is_left()
     effort, began = Effort(), time.monotonic()
     _counted(effort)
     importlib.import_module(f"tests.attacks.{name}").run(
-        broker_addr, namesrv_addr, float(seconds), random.Random(int(seed)))
+        broker_addr, namesrv_addr, seconds, random.Random(seed))
     effort.seconds = time.monotonic() - began
-    print(json.dumps(asdict(effort)))
+    return asdict(effort)
+
+
+def in_child(words: list[Any]) -> None:
+    """One attack; a line says what it did, or why it failed."""
+    said: object = None
+    try:
+        die_with_parent(signal.SIGKILL)
+        said = attacked(*words)
+    except BaseException:
+        said = traceback.format_exc()[-4000:]
+    finally:
+        os.write(1, json.dumps(said).encode() + b"\n")
+        os._exit(0)
+
+
+def main() -> None:
+    for name in names():
+        importlib.import_module(f"tests.attacks.{name}")
+    gc.freeze()
+    for line in sys.stdin:
+        pid = os.fork()
+        if pid == 0:
+            in_child(json.loads(line))
+        os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -13,7 +13,7 @@ from tests.acl.test_broker import Signer
 from tests.attacks.forged_signatures import ACCOUNT, BODY, FLOOD, MUTATED, TOPIC
 from tests.attacks.honest import Honest
 from tests.attacks.medians import assert_hardly_slower
-from tests.attacks.run import attack
+from tests.attacks.run import Attackers
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.wire_live.peer import pull_fields, topic_fields
@@ -71,14 +71,14 @@ def stored(broker: MqcoreProcess, topic: str) -> set[bytes]:
 def test_wrong_signatures_and_changed_requests_delay_nobody_and_store_nothing(
     broker: MqcoreProcess,
 ) -> None:
-    with Honest(broker.broker_addr, connect=Signing) as honest:
+    with Attackers() as attackers, Honest(broker.broker_addr, connect=Signing) as honest:
         watch = Watch(broker)
         calm = honest.measure()
         with honest.span() as attacked:
             sends = sent_bytes = 0
             while sends < SENDS_MIN:              # on a slow machine it takes longer
-                effort = attack("forged_signatures", broker.broker_addr, broker.namesrv_addr,
-                                SECONDS, seed=14)
+                effort = attackers.attack("forged_signatures", broker.broker_addr,
+                                          broker.namesrv_addr, SECONDS, seed=14)
                 sends, sent_bytes = sends + effort.sends, sent_bytes + effort.sent_bytes
             honest.until(lambda: len(attacked.sends_ms) >= 100, "100 sends")
         watch.assert_unharmed()

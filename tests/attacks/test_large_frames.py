@@ -11,14 +11,15 @@ import pytest
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, encode
 from tests.attacks.honest import Honest
-from tests.attacks.large_frames import BODY_BYTES, run
+from tests.attacks.large_frames import BODY_BYTES, sent_without_end
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess
 from tests.wire_live.peer import Peer
 from tests.wire_live.test_as_stock import heartbeat
 from tests.workers.processes import by_role
 
-ATTACK_S = 10.0
+BEATS = 3
+SENDS = 100                     # at least, beside the attack
 ANSWER_S = 30.0
 AT_ONCE = 3
 FLOOR_MS = 2_000.0              # both share two cores with megabytes that are copied
@@ -31,17 +32,15 @@ def test_an_honest_large_heartbeat_is_answered_beside_them(
     body = heartbeat("Wide", 5_000)
     assert len(body) > 393_216
     calm = honest.measure()
-    attack = threading.Thread(target=run, args=(
-        target.broker_addr, target.namesrv_addr, ATTACK_S, random.Random(1)), daemon=True)
-    with honest.span() as attacked:
-        attack.start()
-        with Peer(target.broker_addr) as peer:
-            for number in range(3):                # a client sends one in 30 s
-                peer.send(encode(Command(RequestCode.HEART_BEAT, opaque=number, body=body)))
-                answer = peer.answer_to(number, ANSWER_S)
-                assert answer.code == 0, answer.remark
-                assert attack.is_alive()
-        attack.join(ATTACK_S + 60)
+    with (honest.span() as attacked,
+          sent_without_end(target.broker_addr, random.Random(1)) as attackers,
+          Peer(target.broker_addr) as peer):
+        for number in range(BEATS):                    # a client sends one in 30 s
+            peer.send(encode(Command(RequestCode.HEART_BEAT, opaque=number, body=body)))
+            answer = peer.answer_to(number, ANSWER_S)
+            assert answer.code == 0, answer.remark
+            assert any(one.is_alive() for one in attackers)
+        honest.until(lambda: len(attacked.sends_ms) >= SENDS, f"{SENDS} sends")
     honest.assert_served(attacked, calm, floor_ms=FLOOR_MS)
 
 

@@ -1,9 +1,9 @@
 """What heartbeats and locks say is kept in the coordinator's memory, within bounds."""
 from __future__ import annotations
 
-import json
 import re
 
+import msgspec
 import pytest
 
 from tests.attacks.honest import Honest
@@ -13,7 +13,7 @@ from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess
 from tests.wire_live.peer import Peer
 
-FRAMES = 10
+FRAMES = 7
 GROWTH_KIB = 64 << 10                  # of a process: a few such frames on their way
 
 
@@ -22,7 +22,7 @@ GROWTH_KIB = 64 << 10                  # of a process: a few such frames on thei
 def test_long_names_are_refused_and_take_no_memory(
     target: MqcoreProcess, honest: Honest, watch: Watch, kind: str
 ) -> None:
-    asked = [(code, json.dumps(body).encode()) for code, body in (
+    asked = [(code, msgspec.json.encode(body)) for code, body in (
         bodies(number)[kind] for number in range(FRAMES))]
     with hardly_slower(honest):
         for code, body in asked:

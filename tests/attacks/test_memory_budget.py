@@ -20,7 +20,7 @@ from tests.wire_live.state import State
 BUDGET_KIB = 64 << 10
 OTHERS_KIB = 24 << 10                  # of a process, beside the buffers
 DEAF = 300
-UNFINISHED = 150
+UNFINISHED = 60
 PIECE = 1 << 20
 FRAME_LENGTH = 16 << 20
 SLOW = 3_000

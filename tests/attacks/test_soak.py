@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.honest import Honest, Span, p99
-from tests.attacks.run import Effort, attack, names
+from tests.attacks.run import Attackers, Effort, names
 from tests.hostile.watch import Watch
 from tests.support.mqcore_process import mqcore_up
 
@@ -25,7 +25,7 @@ SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 SEED = int(os.environ.get("MQCORE_ATTACK_SEED", str(random.SystemRandom().randrange(1 << 32))))
 ROUND_S = 0.4 if SOAK_S == 0 else 5.0
 CALM_SENDS = 100 if SOAK_S == 0 else 200
-REST = 2.0 if SOAK_S == 0 else 1.0                         # of the honest client
+REST = 1.0 if SOAK_S == 0 else 0.5                         # of the honest client
 WAYS = (True,) if SOAK_S == 0 else (True, False)           # idle
 TIMES = 3.0                     # how much longer than in peace the honest may wait (p99)
 FLOOR_MS = 100.0 if SOAK_S < 600 else 0.0       # a short run says little about the machine
@@ -55,7 +55,8 @@ def test_all_attacks_one_after_another_lose_nothing_and_delay_nobody(tmp_path: P
     dice, peace, war = random.Random(SEED), Span(), Span()
     spans: dict[tuple[str, bool], Span] = defaultdict(Span)
     efforts: dict[tuple[str, bool], Effort] = defaultdict(Effort)
-    with mqcore_up(tmp_path, LIMITS) as broker, Honest(broker.broker_addr, rest=REST) as honest:
+    with (mqcore_up(tmp_path, LIMITS) as broker, Attackers() as attackers,
+          Honest(broker.broker_addr, rest=REST) as honest):
         watch = Watch(broker)
         end = time.monotonic() + SOAK_S
         while not spans or time.monotonic() < end:
@@ -64,8 +65,9 @@ def test_all_attacks_one_after_another_lose_nothing_and_delay_nobody(tmp_path: P
             for name, idle in order:
                 calm = honest.measure(CALM_SENDS)
                 with honest.span() as attacked:
-                    effort = attack(name, broker.broker_addr, broker.namesrv_addr, ROUND_S,
-                                    dice.randrange(1 << 32), idle=idle)
+                    effort = attackers.attack(
+                        name, broker.broker_addr, broker.namesrv_addr, ROUND_S,
+                        dice.randrange(1 << 32), idle=idle)
                 extend(spans[name, idle], attacked)
                 efforts[name, idle].add(effort)
                 if idle:

@@ -13,7 +13,7 @@ from tests.verify.stores import load
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """After a clean stop: 1,500 messages in four queues, four segments."""
+    """After a clean stop: 1,500 messages in four queues, six segments."""
     folder = tmp_path_factory.mktemp("backed-up")
     with mqcore_up(folder, SETTINGS) as broker:
         load(broker, 1500)

@@ -32,11 +32,11 @@ from tests.verify.stores import (
 )
 from tests.wire_live.peer import Peer, pull_fields
 
-MESSAGES = 800
+MESSAGES = 320
 DISPATCH_S = 20
 SEED = seed_of_run(20261122)
 STORE_TIME = 56                  # of a record with an IPv4 born host
-PLACES = 300 if os.environ.get("CI") else 60
+PLACES = 150 if os.environ.get("CI") else 60
 
 
 @pytest.fixture(scope="module")

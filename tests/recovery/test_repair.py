@@ -21,10 +21,17 @@ from mqcore.store.verify.store import verify
 from mqcore.wire.records import Record
 from tests.support.mqcore_process import mqcore_up
 from tests.verify.conftest import stopped  # noqa: F401 (a fixture)
-from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, copy, expired
+from tests.verify.stores import (
+    OWN_SETTINGS,
+    SEGMENT_BYTES,
+    STOPPED_MESSAGES,
+    TOPIC,
+    copy,
+    expired,
+)
 
 QUEUES = 4
-MESSAGES = 3000
+MESSAGES = STOPPED_MESSAGES
 
 
 @pytest.fixture
@@ -204,7 +211,7 @@ def wrong_entry(root: Path) -> int:
 
 
 def index_garbage(root: Path) -> int:
-    overwrite(min((root / "index").iterdir()), 40 + 4 * 700 + 20 * 5, b"\x55" * 100)
+    overwrite(min((root / "index").iterdir()), 40 + 4 * 233 + 20 * 5, b"\x55" * 100)
     return 0
 
 

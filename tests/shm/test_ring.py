@@ -19,6 +19,7 @@ CAPACITY = 64
 HEADER = 8                           # length and kind before every record
 SPINS_MAX = 1 << 62                  # the end of the test's process ends a loop, not this
 DEADLINE_S = 30.0
+KILLS = 25                           # of one run, which has dice of its own
 
 
 def memory_for(capacity):
@@ -273,7 +274,7 @@ def test_a_killed_producer_leaves_whole_records_and_its_successor_goes_on():
     dice = random.Random(seed)
     print(f"seed {seed}")
     total = 0
-    for _ in range(60):
+    for _ in range(KILLS):
         progress = RingEnd(memory, capacity, consumer=True)
         _, began = progress.positions()
         producer = start(lambda: produce_numbered(memory, capacity, 1 << 40, seed))
@@ -302,7 +303,7 @@ def test_a_killed_consumer_leaves_its_successor_every_record_it_had_not_released
     look = RingEnd(memory, capacity, consumer=True)
     end_of_last = 0                                    # number behind the last record looked at
     try:
-        for _ in range(60):
+        for _ in range(KILLS):
             kill_after_head(memory, capacity, seed, end_of_last, look,
                             look.positions()[0] + dice.randrange(4 * capacity))
             first = wait_for_number(memory, capacity)

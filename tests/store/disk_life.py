@@ -44,7 +44,7 @@ from tests.store.harness import log_records, new_segment, read_entries
 SEGMENT, FILE_ENTRIES, INDEX_SLOTS, INDEX_ENTRIES = 4096, 8, 16, 30
 TURN_MS = 1000
 BY_HAND = ("prepare", "watch", "log cleaner", "sync")     # threads that do not run here
-LOOKS_MAX = 500                  # at what a thread does, each of a millisecond or more
+LOOK_S, LOOKS_MAX = 0.004, 125   # how often it is looked at what a thread does
 TURNS_MAX = 100                  # of a dispatcher that gets nowhere
 STOP_WAIT_S = 0.05               # for dispatch to catch up at a stop: the supervisor kills it then
 QUEUES = [("orders", 0), ("orders", 1), ("events", 0), ("gone", 0)]
@@ -136,7 +136,7 @@ class Life:
             if not self.unsure or self.segment.log_state()["refusal"]:
                 return
             self.writer.work(TURN_MS)
-            signal.sigtimedwait([], 0.001)
+            signal.sigtimedwait([], LOOK_S)
             self.take()
 
     def take(self) -> None:

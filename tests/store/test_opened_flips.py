@@ -6,7 +6,8 @@ The worker processes' own start, dispatch and reading, in a forked child for eac
 (opened_flips.py). After a crash a start reads the log; after a clean stop it does not, and
 `mqcore verify` finds what has changed in it (tests/verify/test_flips.py).
 MQCORE_TEST_FLIPS is the distance of the bytes that are flipped. The eight records are of several
-lengths and the entries of 20 bytes, so that every part of either is met in one of them.
+lengths and the entries of 20 bytes, so that every part of either is met in one of them; each run
+begins at other bytes.
 """
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
 SEED = seed_of_run()
-DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "9"))
+DISTANCE = int(os.environ.get("MQCORE_TEST_FLIPS", "17"))
 LIMIT_S = 300
 
 

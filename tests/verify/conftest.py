@@ -7,7 +7,14 @@ import pytest
 
 from tests.store.golden import unpack
 from tests.support.mqcore_process import mqcore_up
-from tests.verify.stores import OWN_SETTINGS, kill, load, wait_for_dispatch
+from tests.verify.stores import (
+    KILLED_MESSAGES,
+    OWN_SETTINGS,
+    STOPPED_MESSAGES,
+    kill,
+    load,
+    wait_for_dispatch,
+)
 
 
 @pytest.fixture(scope="session")
@@ -25,19 +32,19 @@ def basic(stock: dict[str, Path]) -> Path:
 
 @pytest.fixture(scope="session")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ours after a clean stop: 3,000 messages in four queues, 6,000 keys."""
+    """A store of ours after a clean stop: four queues, of each message two keys."""
     folder = tmp_path_factory.mktemp("stopped")
     with mqcore_up(folder, OWN_SETTINGS) as broker:
-        load(broker, 3000)
+        load(broker, STOPPED_MESSAGES)
     return broker.store
 
 
 @pytest.fixture(scope="session")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of ours after the end of all processes at once: 2,000 messages, dispatched."""
+    """A store of ours after the end of all processes at once: dispatched."""
     folder = tmp_path_factory.mktemp("killed")
     with mqcore_up(folder, OWN_SETTINGS) as broker:
-        load(broker, 2000)
-        wait_for_dispatch(broker, 2000)
+        load(broker, KILLED_MESSAGES)
+        wait_for_dispatch(broker, KILLED_MESSAGES)
         kill(broker)
     return broker.store

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mqcore.bench.control import find_target
+from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.layout import CQ_ENTRY_SIZE
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreInUseError, StoreLock
@@ -16,27 +16,26 @@ from mqcore.store.verify.report import NamedFinding
 from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import MqcoreProcess
 
-SEGMENT_BYTES = 131_072
+SEGMENT_BYTES = 90_112          # hardly more than settings allow for such messages
 OWN_SETTINGS: dict[str, object] = {
     "store.segment_size_bytes": SEGMENT_BYTES,
     "store.message_size_max_bytes": 16_384,
     "store.queue_file_entry_count": 100,
-    "store.index_slot_count": 700,          # no usual share of the entries: it has to be found
-    "store.index_entry_count": 1901,
+    "store.index_slot_count": 233,          # no usual share of the entries: it has to be found
+    "store.index_entry_count": 634,
 }
 TOPIC = "verified"
-LOAD_TIMEOUT_S = 60
+STOPPED_MESSAGES, KILLED_MESSAGES = 1_200, 700      # several segments, queue and index files each
 KILL_TIMEOUT_S = 60
 DISPATCH_TIMEOUT_S = 60
 
 
 def load(broker: MqcoreProcess, count: int) -> None:
     """Send `count` messages with keys into four queues; returns when all are answered."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mqcore.admin.cli", "bench", "produce", "-b", broker.broker_addr,
-         "-t", TOPIC, "-q", "4", "-c", "2", "-d", "8", "--count", str(count), "--keys"],
-        capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    target = find_target(TOPIC, broker=broker.broker_addr, namesrv=None, queues=4)
+    report = produce(target, ProduceOptions(
+        span=Span(count=count), connections=2, depth=8, keys=True))
+    assert (report.errors, report.lost) == (0, 0), report.first_error
 
 
 def wait_for_dispatch(broker: MqcoreProcess, count: int) -> None:

@@ -32,8 +32,8 @@ ACCOUNTED_PROPERTIES = {            # by transaction type: the rest is in a queu
     PREPARED: {"KEYS", "UNIQ_KEY"}, ROLLBACK: set(),
 }
 INDEX_HEADER = 40
-DISTANCE = 11
-PLACES = 250
+DISTANCE = 23
+PLACES = 120
 
 
 def files_of(root: Path) -> list[tuple[Path, int]]:
@@ -123,7 +123,7 @@ def test_a_flipped_bit_is_found_or_does_no_harm(name: str, stock: dict[str, Path
 def test_bytes_all_over_a_small_stores_queues_and_index_count(
     name: str, stock: dict[str, Path]
 ) -> None:
-    """Every eleventh of a file, in the next from another one on: all of an entry's, over them."""
+    """Every 23rd of a file, in the next from another one on: all of an entry's, over them."""
     root = stock[name]
     for number, (path, size) in enumerate(files_of(root)):
         if path.relative_to(root).parts[0] not in ("consumequeue", "index"):

@@ -10,7 +10,15 @@ import pytest
 from mqcore.store.verify.files import StoreInUseError
 from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import mqcore_up
-from tests.verify.stores import OWN_SETTINGS, SEGMENT_BYTES, TOPIC, copy, load
+from tests.verify.stores import (
+    KILLED_MESSAGES,
+    OWN_SETTINGS,
+    SEGMENT_BYTES,
+    STOPPED_MESSAGES,
+    TOPIC,
+    copy,
+    load,
+)
 
 
 def test_a_store_after_a_clean_stop_is_sound(stopped: Path) -> None:
@@ -18,8 +26,8 @@ def test_a_store_after_a_clean_stop_is_sound(stopped: Path) -> None:
 
     assert report.findings == []
     assert report.status == 0
-    assert report.figures["records"] == report.figures["entries"] == 3000
-    assert report.figures["keys"] == report.figures["keys_matched"] == 6000
+    assert report.figures["records"] == report.figures["entries"] == STOPPED_MESSAGES
+    assert report.figures["keys"] == report.figures["keys_matched"] == 2 * STOPPED_MESSAGES
     assert report.figures["index_slots"] == OWN_SETTINGS["store.index_slot_count"]
 
 
@@ -27,7 +35,7 @@ def test_a_store_whose_processes_were_killed_is_mended_by_the_next_start(killed:
     report = verify(killed)
 
     assert report.status == 3
-    assert report.figures["records"] >= 2000
+    assert report.figures["records"] == KILLED_MESSAGES
     assert "abort" in {finding.file for finding in report.findings}
 
 
@@ -163,4 +171,4 @@ def test_a_broken_record_in_the_middle_names_the_message_that_is_lost(
     lost = [finding for finding in report.findings if finding.file.startswith(QUEUE[:-1])]
     assert len(lost) == 1
     assert f"points to log position {SEGMENT_BYTES}," in lost[0].text
-    assert report.figures["records"] == 2999
+    assert report.figures["records"] == STOPPED_MESSAGES - 1
