@@ -148,9 +148,8 @@ class Units:
     module before its first line is more than what most of them hold.
 
     A unit is a .pyx and a .pxd that include those of its members; who asks for a member is given
-    the unit: Cython by `declarations`, Python by what stands at its head, which the room's
-    `__init__` sees to. It takes Cython's insides: with another Cython each module is alone, and
-    the units are empty.
+    the unit: Cython by `declarations`, Python by mqcore/rooms.py. It takes Cython's insides: with
+    another Cython each module is alone, and the units are empty.
     """
 
     def __init__(self) -> None:
@@ -225,10 +224,10 @@ class Units:
             left.unlink()
 
     def _named(self, members: list[str]) -> str:
-        """Python's lines by which a unit is found under the names of its members, too."""
-        bodies = [name for name in members if self._has_body(name)]
-        return "import sys\n" + "".join(f'sys.modules["{name}"] = ' for name in bodies) + (
-            "sys.modules[__name__]\n") if bodies else ""
+        """Python's line by which it is known what a unit holds (mqcore/rooms.py)."""
+        names = "".join(f'"{name.rpartition(".")[2]}", ' for name in members
+                        if self._has_body(name))
+        return f"MEMBERS = ({names})\n" if names else ""
 
     def sources(self) -> dict[str, str]:
         """Module, or unit -> its .pyx."""

@@ -4,4 +4,3 @@
 The load generator is native (engine, generator, consume, e2e, on frames and histogram); load drives
 it and makes reports, control finds the broker and its topic, commands is the command line.
 """
-import mqcore.bench._native  # noqa: F401 -- the room's native modules

@@ -322,7 +322,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, command: Command) -> None:
         if len(self._tasks) >= SERVER_REQUEST_COUNT_MAX:
-            self._reply(command, response(command, ResponseCode.SYSTEM_BUSY, "client is busy"))
+            if self.is_writable:        # to who does not read nothing more is said
+                self._reply(command, response(command, ResponseCode.SYSTEM_BUSY, "client is busy"))
             return
         task = self._loop.create_task(self._handle(command))
         self._tasks.add(task)
@@ -341,6 +342,7 @@ class Connection(asyncio.BufferedProtocol):
                 command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {command.code} not supported",
             )
+        await self._writable.wait()         # a peer that only asks is not to fill memory
         self._reply(command, answer)
 
     def _reply(self, command: Command, answer: Command) -> None:

@@ -24,9 +24,16 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.reserve cimport shm_reserve
 from mqcore.shm.segment cimport Segment, Shm
-from mqcore.shm.tables cimport Look, look_begin, look_holds, name_hash, subscription_known, subscription_place
+from mqcore.shm.tables cimport (
+    Look,
+    look_begin,
+    look_holds,
+    name_hash,
+    raise_full,
+    subscription_known,
+    subscription_place,
+)
 
-from mqcore.shm.tables import TableFullError
 
 cdef enum:
     CHUNK_BYTES_MIN = 64
@@ -111,7 +118,7 @@ class Arena:
                 return at
             at = end
         if self._size - at < size:
-            raise TableFullError(ARENA_FULL)
+            raise_full(ARENA_FULL)
         self._chunks.append((at, at + size))
         return at
 
@@ -184,7 +191,7 @@ cdef class FilterWriter:
         cdef int64_t start = self.arena.allocate(len(chunk) + len(text))
         if not shm_reserve(self.shm, self.shm.filter_arena + start, len(chunk) + len(text)):
             self.arena.free(start)
-            raise TableFullError("no room for another filter expression: /dev/shm is full")
+            raise_full("no room for another filter expression: /dev/shm is full")
         memcpy(self.shm.filter_arena + start, <const char*>chunk, len(chunk))
         memcpy(self.shm.filter_arena + start + len(chunk), <const char*>text, len(text))
         self.open(entry)
@@ -318,7 +325,7 @@ cdef class FilterWriter:
             taken[place] = self.text(&self.shm.filters[place])
         oldest = min(taken, key=lambda place: self.requests[taken[place]][1])
         if 0 <= now_ms - self.requests[taken[oldest]][1] < REQUEST_LIFE_MS:
-            raise TableFullError("too many different filter expressions came with pulls at a time")
+            raise_full("too many different filter expressions came with pulls at a time")
         del self.requests[taken[oldest]]
         self.clear(oldest)
         return oldest

@@ -98,6 +98,7 @@ cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_
 cdef int32_t subscription_number(Shm* shm, const uint8_t* group, int32_t group_length,
                                  const uint8_t* topic, int32_t topic_length,
                                  uint64_t hash) noexcept nogil
+cdef int raise_full(str why) except -1       # a TableFullError
 # The entry number of a pair, given one that is not live if need be. Raises TableFullError, ValueError.
 cdef int32_t subscription_place(Shm* shm, str group, str topic) except -1
 cdef int32_t subscription_known(Shm* shm, str group, str topic) except -2    # -1: it has none

@@ -37,6 +37,10 @@ class TableFullError(RuntimeError):
     """A table in shared memory has no place left; names the setting that gives it more."""
 
 
+cdef int raise_full(str why) except -1:
+    raise TableFullError(why)
+
+
 cdef struct Key:                   # what an entry is found by; which parts count, its table knows
     uint64_t hash
     const uint8_t* name            # of a topic or group; a subscription's group, a queue's topic

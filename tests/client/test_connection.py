@@ -139,6 +139,40 @@ def test_requests_of_the_peer_are_answered_and_unknown_ones_refused():
     ]
 
 
+def test_a_peer_that_asks_and_does_not_read_fills_no_memory():
+    """64 of its questions wait until it reads; what it asks besides has no answer."""
+    answer, asked, asked_at_once = bytes(1 << 16), 2048, 64
+    heard = [0]
+
+    class Hearing(Connection):
+        def _serve(self, command):
+            super()._serve(command)
+            heard[0] += 1
+
+    async def asking(reader, writer):
+        writer.transport.pause_reading()
+        for sent in range(asked_at_once, asked + 1, asked_at_once):
+            writer.write(encode(request(221)) * asked_at_once)
+            while heard[0] < sent:
+                await asyncio.sleep(0)
+        await asyncio.Event().wait()
+
+    async def handler(command, address):
+        return response(command, 0, body=answer)
+
+    async def scenario():
+        async with peer(asking) as port, asyncio.timeout(60):
+            connection = await Hearing.open("127.0.0.1", port, on_request=handler)
+            while heard[0] < asked:
+                await asyncio.sleep(0)
+            held = connection._transport.get_write_buffer_size() + len(connection.out)
+            assert connection.is_open
+            connection.abort()
+            return held
+
+    assert asyncio.run(scenario()) < 10 * 2**20     # 4 MiB, and what 64 have waited with
+
+
 def test_the_pool_shares_one_connection_and_replaces_a_closed_one():
     accepted = []
 

@@ -70,6 +70,10 @@ def test_messages_and_results_copy_and_pickle_whole(copied):
     assert copied(decided) == decided
 
 
+def test_a_pickle_of_a_message_says_nothing_of_how_native_code_is_compiled():
+    assert b"_native" not in pickle.dumps(Message("T", "x"))
+
+
 def test_the_result_of_a_send_is_a_dataclass():
     result = SendResult(SendStatus.SEND_OK, "id", "oid", QUEUE, 5)
     assert dataclasses.replace(result, queue_offset=6).queue_offset == 6

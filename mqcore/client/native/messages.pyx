@@ -98,6 +98,10 @@ def _message(kind, topic, body, flag, properties):
     return made
 
 
+# -- what pickles say, whatever it is compiled with
+_message.__module__ = "mqcore.client.native.messages"
+
+
 @cython.no_gc
 @cython.auto_pickle(False)
 @cython.binding(True)

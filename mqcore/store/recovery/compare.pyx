@@ -23,7 +23,7 @@ from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_fil
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_next_use, log_segment
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
-from mqcore.store.recovery.queues import side_by_side
+from mqcore.store.recovery.readers import side_by_side
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,

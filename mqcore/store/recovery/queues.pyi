@@ -1,8 +1,4 @@
-from collections.abc import Callable
-
 from mqcore.shm.segment import Segment
-
-def side_by_side(work: Callable[..., None], parts: list[tuple]) -> None: ...
 
 class QueueRecovery:
     folder: str

@@ -1,7 +1,5 @@
 """Loads, checks and cuts the consume queues at a start (queues.pxd has its rules)."""
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from libc.errno cimport errno
@@ -35,25 +33,11 @@ from mqcore.store.record cimport (
 from mqcore.store.topic_names cimport is_schedule_topic
 
 from mqcore.store.recovery.errors import DamagedStoreError
+from mqcore.store.recovery.readers import side_by_side
 
 cdef enum:
     READERS = 16                      # threads that wait for the disk
-    FEW_PARTS = 8                     # for which threads cost more than they save
     TAG_LOWEST = -2147483648          # what lies below is an ext address
-
-
-def side_by_side(work: Callable[..., None], parts: list[tuple]) -> None:
-    """
-    `work` for each part's arguments, in threads of their own: a cold disk answers many at once. A
-    few are done one after the other.
-    """
-    if len(parts) <= FEW_PARTS:
-        for part in parts:
-            work(*part)
-        return
-    with ThreadPoolExecutor(len(parts)) as readers:
-        for done in [readers.submit(work, *part) for part in parts]:
-            done.result()
 
 
 cdef class QueueRecovery:
