@@ -91,11 +91,12 @@ def together(files: list[list[pytest.Item]]) -> list[list[pytest.Item]]:
 
 
 def worlds(item: pytest.Item) -> Iterator[tuple[str, str]]:
-    """Fixtures that live as long as the session, and the folder below here that they are of."""
+    """Fixtures that outlive files, and the folder below here that they are of."""
     found = getattr(item, "_fixtureinfo", None)
     for name, definitions in found.name2fixturedefs.items() if found is not None else ():
-        if definitions[-1].scope == "session" and definitions[-1].baseid.startswith("tests/"):
-            yield definitions[-1].baseid, name
+        world = definitions[-1]
+        if world.scope in ("session", "package") and world.baseid.startswith("tests/"):
+            yield world.baseid, name
 
 
 @pytest.hookimpl(trylast=True)

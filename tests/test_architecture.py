@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "acl": {"shm", "stamps", "store", "turns", "wire"},
     "namesrv": {"acl", "tls", "turns", "wire"},
     "spark": {"client", "filter", "layout", "store", "text", "wire"},
-    "client": {"endian", "file_layout", "layout", "text", "wire"},     # of the broker nothing
+    "client": {"endian", "layout", "text", "wire"},     # of the broker nothing: layout is Part 1's
     "contrib": {"client"},
     "testing": {"acl", "broker", "namesrv", "parents", "turns", "wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",

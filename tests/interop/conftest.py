@@ -54,10 +54,10 @@ class Cluster:
     broker_addr: str
 
 
-@pytest.fixture(scope="session", params=BROKERS)
+@pytest.fixture(scope="package", params=BROKERS)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
             ) -> Iterator[Cluster]:
-    """The broker under test, shared by the session: tests use topics and groups of their own."""
+    """The broker under test, shared by these tests, which use topics and groups of their own."""
     folder = tmp_path_factory.mktemp(f"{request.param}-cluster")
     if request.param == "mqcore":
         with mqcore_up(folder, MQCORE_SETTINGS) as broker:
@@ -82,18 +82,18 @@ def name_server(tmp_path: Path) -> Iterator[str]:
         yield running.namesrv_addr
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """The JVM of the Java program's commands."""
     with closing(Desk(tmp_path_factory.mktemp("desk"))) as desk:
         yield desk
 
 
-@pytest.fixture(scope="session")
-def session_programs(
+@pytest.fixture(scope="package")
+def lasting_programs(
     tmp_path_factory: pytest.TempPathFactory, desk: Desk,
 ) -> Iterator[Programs]:
-    """Programs of fixtures that live as long as the session."""
+    """Programs of fixtures that live as long as all tests here."""
     programs = Programs(tmp_path_factory.mktemp("programs"), desk)
     yield programs
     programs.stop()
@@ -109,9 +109,9 @@ def programs(tmp_path: Path, desk: Desk) -> Iterator[Programs]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "mqadmin_world" in metafunc.fixturenames:
-        metafunc.parametrize("mqadmin_world", BROKERS, indirect=True, scope="session")
+        metafunc.parametrize("mqadmin_world", BROKERS, indirect=True, scope="package")
     if "short_cluster" in metafunc.fixturenames:
-        metafunc.parametrize("short_cluster", BROKERS, indirect=True, scope="session")
+        metafunc.parametrize("short_cluster", BROKERS, indirect=True, scope="package")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:        # of those in this folder

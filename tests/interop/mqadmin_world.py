@@ -129,7 +129,7 @@ def running(kind: str, folder: Path) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def mqadmin_world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:

@@ -51,12 +51,12 @@ def _wanted(client: str) -> list[Message]:
 
 
 @pytest.fixture(scope="module")
-def tag_readers(cluster: Cluster, session_programs: Programs) -> dict[str, Run]:
+def tag_readers(cluster: Cluster, lasting_programs: Programs) -> dict[str, Run]:
     topic = f"tags-{cluster.kind}"
-    _create(session_programs, cluster, topic)
-    session_programs.produce("java", cluster.namesrv_addr, topic, TAGGED).finish()
+    _create(lasting_programs, cluster, topic)
+    lasting_programs.produce("java", cluster.namesrv_addr, topic, TAGGED).finish()
     runs = {
-        one: session_programs.consume(
+        one: lasting_programs.consume(
             one, cluster.namesrv_addr, topic, f"{topic}-{one}", len(_wanted(one)),
             expression=" || ".join(WANTED_TAGS[one]))
         for one in _available(CLIENTS)
@@ -90,16 +90,16 @@ def _ordered(producer: str) -> list[Message]:
 
 
 @pytest.fixture(scope="module")
-def order_readers(cluster: Cluster, session_programs: Programs) -> dict[str, Run]:
+def order_readers(cluster: Cluster, lasting_programs: Programs) -> dict[str, Run]:
     topic = f"order-{cluster.kind}"
-    _create(session_programs, cluster, topic)
+    _create(lasting_programs, cluster, topic)
     sent = [_ordered(one) for one in _available(ORDERLY)]
-    runs = [session_programs.produce(one, cluster.namesrv_addr, topic, lot)
+    runs = [lasting_programs.produce(one, cluster.namesrv_addr, topic, lot)
             for one, lot in zip(_available(ORDERLY), sent, strict=True)]
     for run in runs:
         run.finish()
     readers = {
-        one: session_programs.consume(one, cluster.namesrv_addr, topic, f"{topic}-{one}",
+        one: lasting_programs.consume(one, cluster.namesrv_addr, topic, f"{topic}-{one}",
                                       sum(map(len, sent)), orderly=True)
         for one in _available(ORDERLY)
     }
@@ -211,14 +211,14 @@ def test_offsets_are_committed_up_to_the_end_when_a_consumer_stops(
 
 
 @pytest.fixture(scope="module")
-def broadcast_readers(cluster: Cluster, session_programs: Programs) -> list[Run]:
+def broadcast_readers(cluster: Cluster, lasting_programs: Programs) -> list[Run]:
     """Two consumers of each client in one group that broadcasts."""
     topic = f"broadcast-{cluster.kind}"
-    _create(session_programs, cluster, topic)
+    _create(lasting_programs, cluster, topic)
     sent = plain(f"broadcast-{index}" for index in range(8))
-    session_programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
+    lasting_programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
     runs = [
-        session_programs.consume(one, cluster.namesrv_addr, topic, f"broadcast-{one}", len(sent),
+        lasting_programs.consume(one, cluster.namesrv_addr, topic, f"broadcast-{one}", len(sent),
                                  broadcast=True)
         for one in _available(BROADCAST) for _ in range(2)
     ]

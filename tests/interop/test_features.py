@@ -70,12 +70,12 @@ def test_a_delayed_message_comes_after_its_delay_and_not_before(
 
 
 @pytest.fixture(scope="module")
-def rejecting_readers(cluster: Cluster, session_programs: Programs) -> dict[str, Run]:
+def rejecting_readers(cluster: Cluster, lasting_programs: Programs) -> dict[str, Run]:
     topic = f"rejected-{cluster.kind}"
-    _create(session_programs, cluster, topic)
+    _create(lasting_programs, cluster, topic)
     sent = plain(f"rejected-{index}" for index in range(4))
-    session_programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
-    runs = {one: session_programs.consume(one, cluster.namesrv_addr, topic, f"{topic}-{one}",
+    lasting_programs.produce("java", cluster.namesrv_addr, topic, sent).finish()
+    runs = {one: lasting_programs.consume(one, cluster.namesrv_addr, topic, f"{topic}-{one}",
                                           len(sent), timeout_s=75, reject_once=True)
             for one in _available(CLIENTS)}
     _end(list(runs.values()))

@@ -67,20 +67,20 @@ def create(programs: Programs, cluster: Cluster, topic: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def selected(cluster: Cluster, session_programs: Programs) -> tuple[list[Line], dict[str, Run]]:
+def selected(cluster: Cluster, lasting_programs: Programs) -> tuple[list[Line], dict[str, Run]]:
     """A consumer of each selection, all at one topic; half of it was there, half comes later."""
     topic = f"selected-{cluster.kind}"
-    create(session_programs, cluster, topic)
+    create(lasting_programs, cluster, topic)
     sent = assorted(1, "early") + assorted(2, "late", COUNT)
     half = len(sent) // 2
-    session_programs.produce("java", cluster.namesrv_addr, topic, sent[:half]).finish()
+    lasting_programs.produce("java", cluster.namesrv_addr, topic, sent[:half]).finish()
     runs = {}
     for name, (option, text, wanted) in SELECTIONS.items():
         options: dict[str, Any] = {option: text}
-        runs[name] = session_programs.consume(
+        runs[name] = lasting_programs.consume(
             "java", cluster.namesrv_addr, topic, f"{topic}-{name.replace(' ', '-')}",
             sum(map(wanted, sent)), linger_ms=LINGER_MS, **options)
-    session_programs.produce("java", cluster.namesrv_addr, topic, sent[half:]).finish()
+    lasting_programs.produce("java", cluster.namesrv_addr, topic, sent[half:]).finish()
     for run in runs.values():
         run.end()
     return sent, runs

@@ -36,9 +36,9 @@ CHECKED_S = 15.0                # a check comes after 1 s, and every second
 
 
 @pytest.fixture(scope="module")
-def module_programs(session_programs: Programs) -> Programs:
+def module_programs(lasting_programs: Programs) -> Programs:
     require_client("java")
-    return session_programs
+    return lasting_programs
 
 
 def topic_of(programs: Programs, cluster: Cluster, name: str) -> str:

@@ -111,23 +111,23 @@ def _exchange(
 
 
 @pytest.fixture(scope="module")
-def first(cluster: Cluster, session_programs: Programs) -> Exchange:
+def first(cluster: Cluster, lasting_programs: Programs) -> Exchange:
     """Messages of every kind to topics that do not exist yet, consumed afterwards."""
     if "node" in _available():
-        session_programs.java("create-topic", namesrv=cluster.namesrv_addr,
+        lasting_programs.java("create-topic", namesrv=cluster.namesrv_addr,
                               topic=_topic(cluster, "node"), queues=4)
-    return _exchange(session_programs, cluster, "first", lambda one: assorted(one, one),
+    return _exchange(lasting_programs, cluster, "first", lambda one: assorted(one, one),
                      consumers_first=False, timeout_s=FIRST_READ_S, group="readers")
 
 
 @pytest.fixture(scope="module")
-def second(first: Exchange, cluster: Cluster, session_programs: Programs) -> Exchange:
+def second(first: Exchange, cluster: Cluster, lasting_programs: Programs) -> Exchange:
     """The same groups once more, started before the messages are sent."""
     for consumer, producer in itertools.product(first.consumers, first.producers):
         ends = ends_of(first.seen(consumer, producer))
         settled_offsets(cluster.broker_addr, f"readers-{consumer}", first.topics[producer], ends,
                         ends)
-    return _exchange(session_programs, cluster, "second",
+    return _exchange(lasting_programs, cluster, "second",
                      lambda one: plain(f"{one}-again-{index}" for index in range(8)),
                      consumers_first=True, timeout_s=SECOND_READ_S, group="readers")
 

@@ -30,7 +30,7 @@ class Short:
     broker_addr: str
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def short_cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Short]:
@@ -55,7 +55,7 @@ def short_cluster(
         unavailable(str(error))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def members_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     """`members_of(client, namesrv_addr)`: the process for it, started by the first who asks."""
     running: dict[tuple[str, str], Members] = {}

@@ -84,13 +84,13 @@ class Places:
         return started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     with contextlib.ExitStack() as life:
         yield Places(life, tmp_path_factory)
 
 
-@pytest.fixture(scope="session", params=["mqcore", "stock"])
+@pytest.fixture(scope="package", params=["mqcore", "stock"])
 def place(request: pytest.FixtureRequest, places: Places) -> Place:
     return places.place(request.param)
 
@@ -101,13 +101,13 @@ def _counts(broker_addr: str) -> bool:
         return peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(place: Place, places: Places) -> Admin:
     """Administration of the place, blocking; all of it goes through AsyncAdmin."""
     return places.admin(place.kind)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def mqadmin(place: Place, places: Places) -> Mqadmin:
     """mqadmin 4.9.8 beside the same broker; its JVM starts with the first test that asks it."""
     return places.mqadmin(place.kind)
