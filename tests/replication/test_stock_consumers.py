@@ -27,11 +27,25 @@ STOCK, OURS = "stock", "ours"
 SETTINGS: dict[str, object] = {"store.segment_size_bytes": SMALL["mappedFileSizeCommitLog"]}
 
 
-@pytest.fixture
-def names(tmp_path: Path) -> Iterator[MqcoreProcess]:
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
     require_client("java")
-    with mqcore_namesrv(tmp_path / "names") as running:
+    with mqcore_namesrv(tmp_path_factory.mktemp("names")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def members(names: MqcoreProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
+    made = Members("java", tmp_path_factory.mktemp("members") / "java", names.namesrv_addr)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def admin(names: MqcoreProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
+    made = Mqadmin(tmp_path_factory.mktemp("admin"), names.namesrv_addr)
+    yield made
+    made.stop()
 
 
 def ends(address: str, topic: str) -> list[int]:
@@ -110,42 +124,42 @@ def assert_mqadmin_shows(admin: Mqadmin, brokers: dict[str, str], kinds: dict[st
 @pytest.mark.parametrize(("leads", "follows"), [(STOCK, OURS), (OURS, STOCK), (OURS, OURS)],
                          ids=lambda kind: kind)
 def test_consumers_go_on_at_the_slave_and_come_back(
-    names: MqcoreProcess, tmp_path: Path, leads: str, follows: str,
+    names: MqcoreProcess, members: Members, admin: Mqadmin, tmp_path: Path, leads: str,
+    follows: str,
 ) -> None:
     if STOCK in (leads, follows):
         require_stock()
+    topic, stays, comes = (f"{word}-{leads}-{follows}" for word in ("Moving", "stays", "comes"))
     first, second, third = ([f"{part}-{number}" for number in range(HALF)] for part in "abc")
     port, at = free_broker_port(), names.namesrv_addr
     with contextlib.ExitStack() as life:
         master_life = life.enter_context(contextlib.ExitStack())
         master = master_life.enter_context(master_up(leads, tmp_path / "master", at, port))
         slave = life.enter_context(follower_up(follows, tmp_path / "slave", at))
-        members = Members("java", tmp_path / "members", at)
-        life.callback(members.stop)
-        admin = Mqadmin(tmp_path / "admin", at)
-        life.callback(admin.stop)
         wait_until(lambda: list(addresses(names)) == ["0", "1"], "both are known")
-        members.create("Moving", QUEUES)
-        members.push("stays", "Moving", "staying", routes=300, heartbeats=1_000)
-        members.send("Moving", queued(first))
-        members.wait_for("Moving", first, "stays")
-        members.send("Moving", queued(second))
-        members.wait_for("Moving", second, "stays")
-        wait_until(lambda: ends(slave, "Moving") == ends(master, "Moving"),
+        members.create(topic, QUEUES)
+        members.push(stays, topic, stays, routes=300, heartbeats=1_000)
+        life.callback(members.ask, "stop", stays)
+        members.send(topic, queued(first))
+        members.wait_for(topic, first, stays)
+        members.send(topic, queued(second))
+        members.wait_for(topic, second, stays)
+        wait_until(lambda: ends(slave, topic) == ends(master, topic),
                    "the slave has the queues")
         assert_mqadmin_shows(admin, {"0": master, "1": slave}, {"0": leads, "1": follows})
         master_life.close()
         wait_until(lambda: list(addresses(names)) == ["1"], "the slave is alone")
 
-        members.push("comes", "Moving", "coming", routes=300, heartbeats=1_000)
-        members.wait_for("Moving", [*first, *second], "comes")         # from the slave
-        wait_until(lambda: committed(slave, "coming", "Moving") == 2 * HALF,
+        members.push(comes, topic, comes, routes=300, heartbeats=1_000)
+        life.callback(members.ask, "stop", comes)
+        members.wait_for(topic, [*first, *second], comes)                # from the slave
+        wait_until(lambda: committed(slave, comes, topic) == 2 * HALF,
                    "offsets are committed to the slave")
         master_life.enter_context(master_up(leads, tmp_path / "master", at, port))
-        wait_until(lambda: committed(master, "coming", "Moving") == 2 * HALF,
+        wait_until(lambda: committed(master, comes, topic) == 2 * HALF,
                    "the master knows what was read meanwhile")
-        members.send("Moving", queued(third))
-        for member in ("stays", "comes"):
-            members.wait_for("Moving", third, member)
-        seen = [line["keys"] for line in members.deliveries("Moving", "comes")]
+        members.send(topic, queued(third))
+        for member in (stays, comes):
+            members.wait_for(topic, third, member)
+        seen = [line["keys"] for line in members.deliveries(topic, comes)]
         assert sorted(seen) == sorted([*first, *second, *third])       # nothing twice

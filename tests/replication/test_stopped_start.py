@@ -6,6 +6,8 @@ is written down, and before the run has left its own mark in the store.
 """
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import sys
 from pathlib import Path
 
@@ -49,12 +51,20 @@ main()
 MASTER = {"broker.name": NAME, "replication.listen": True}
 
 
-def filled(folder: Path) -> MqcoreProcess:
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> MqcoreProcess:
     """A master that was killed, with three messages."""
-    with mqcore_up(folder, MASTER) as master:
+    with mqcore_up(tmp_path_factory.mktemp("killed"), MASTER) as master:
         assert send(master.broker_addr, b"a", b"b", b"c") == [0] * 3
         master.kill()
     return master
+
+
+@pytest.fixture
+def master(killed: MqcoreProcess, tmp_path: Path) -> MqcoreProcess:
+    """The same, with a copy of the store in tmp_path."""
+    shutil.copytree(killed.store, tmp_path / "store")
+    return dataclasses.replace(killed, folder=tmp_path)
 
 
 def stopped(folder: Path, where: str) -> None:
@@ -70,8 +80,9 @@ def numbers(store: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("where", ["log", "before", "behind"])
-def test_a_stopped_start_does_not_forget_the_loss_of_power(tmp_path: Path, where: str) -> None:
-    master = filled(tmp_path)
+def test_a_stopped_start_does_not_forget_the_loss_of_power(
+    master: MqcoreProcess, tmp_path: Path, where: str,
+) -> None:
     store, end = master.store, len(log_of(master))
     lose_power(master, end, None)
 
@@ -89,8 +100,9 @@ def test_a_stopped_start_does_not_forget_the_loss_of_power(tmp_path: Path, where
 
 
 @pytest.mark.parametrize("where", ["log", "behind"])
-def test_a_stopped_start_leaves_its_word_to_the_next_one(tmp_path: Path, where: str) -> None:
-    master = filled(tmp_path)
+def test_a_stopped_start_leaves_its_word_to_the_next_one(
+    master: MqcoreProcess, tmp_path: Path, where: str,
+) -> None:
     before = epochs.read(master.store)
     assert before is not None
     epochs.write(master.store, promoted(Standing(before.history, State.FOLLOWS), synchronous=False))
@@ -105,9 +117,8 @@ def test_a_stopped_start_leaves_its_word_to_the_next_one(tmp_path: Path, where: 
 
 @pytest.mark.parametrize("where", ["log", "behind"])
 def test_a_stopped_start_of_a_restored_store_keeps_its_mark_until_it_leads(
-    tmp_path: Path, where: str,
+    master: MqcoreProcess, tmp_path: Path, where: str,
 ) -> None:
-    master = filled(tmp_path)
     restored.mark(master.store)
 
     stopped(tmp_path, where)
