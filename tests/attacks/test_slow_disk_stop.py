@@ -85,7 +85,7 @@ def test_a_stop_that_loses_something_says_how_much_and_ends_with_an_error(
 @pytest.mark.timeout(300)
 def test_an_idle_stop_with_thousands_of_queues_is_quick_and_whole(tmp_path: Path) -> None:
     """And so is the start after it: nothing has to be made again."""
-    queues = 8_000
+    queues = 4_000
     with mqcore_up(tmp_path, {"store.queue_file_entry_count": 1000}) as broker:
         with Peer(broker.broker_addr) as peer:
             for number in range(queues // 1000):
