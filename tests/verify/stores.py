@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mqcore.bench.control import find_target
+from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.layout import CQ_ENTRY_SIZE
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.verify.files import StoreInUseError, StoreLock
@@ -26,18 +26,16 @@ OWN_SETTINGS: dict[str, object] = {
 }
 TOPIC = "verified"
 STOPPED_MESSAGES, KILLED_MESSAGES = 1_200, 700      # several segments, queue and index files each
-LOAD_TIMEOUT_S = 60
 KILL_TIMEOUT_S = 60
 DISPATCH_TIMEOUT_S = 60
 
 
 def load(broker: MqcoreProcess, count: int) -> None:
     """Send `count` messages with keys into four queues; returns when all are answered."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mqcore.admin.cli", "bench", "produce", "-b", broker.broker_addr,
-         "-t", TOPIC, "-q", "4", "-c", "2", "-d", "8", "--count", str(count), "--keys"],
-        capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    target = find_target(TOPIC, broker=broker.broker_addr, namesrv=None, queues=4)
+    report = produce(target, ProduceOptions(
+        span=Span(count=count), connections=2, depth=8, keys=True))
+    assert (report.errors, report.lost) == (0, 0), report.first_error
 
 
 def wait_for_dispatch(broker: MqcoreProcess, count: int) -> None:
