@@ -28,8 +28,8 @@ from tests.transactions.producer import (
 )
 
 GROUP = "mqcore_bench"               # whose transactions the load leaves undecided
-PENDING = 20_000
-BODY_BYTES = 1_024
+PENDING = 5_000
+BODY_BYTES = 4_096
 FEW = 50
 SMALL_RECEIVE_BYTES = 4_096
 UNREAD_BYTES_MAX = 4 << 20           # OUT_OFFER_BYTES
@@ -50,7 +50,7 @@ def broker(tmp_path: Path) -> Iterator[MqcoreProcess]:
 
 
 def undecided(broker: MqcoreProcess) -> None:
-    """PENDING half messages of GROUP, of a kilobyte each."""
+    """PENDING half messages of GROUP, of four kilobytes each."""
     target = find_target("Undecided", broker=broker.broker_addr, namesrv=None, queues=1,
                          create=True)
     produce(target, ProduceOptions(span=Span(count=PENDING), connections=2, size=BODY_BYTES,
