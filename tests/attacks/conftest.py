@@ -31,9 +31,13 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
 
 @pytest.fixture
 def honest(target: MqcoreProcess, request: pytest.FixtureRequest) -> Iterator[Honest]:
-    """The honest client of `target`, with a topic of its own; what it was promised is checked."""
+    """
+    The honest client of `target`, with a topic of its own; what it was promised is checked. REST of
+    a file: how long it rests (see Honest).
+    """
     topic = f"honest-{zlib.crc32(request.node.name.encode())}"
-    with Honest(target.broker_addr, topic=topic) as made:
+    rest = getattr(request.module, "REST", 1.0)
+    with Honest(target.broker_addr, topic=topic, rest=rest) as made:
         yield made
         made.caught_up()
     made.check()

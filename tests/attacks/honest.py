@@ -29,8 +29,8 @@ from mqcore.wire.records import Record, decode_records
 from tests.support.stretch import Stretch
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields, topic_fields
 
-PACE_S = 0.005                  # between two sends
-BEAT_PACE_S = 0.01              # between two heartbeats, which are two requests each
+PACE_S = 0.01                   # between two sends
+BEAT_PACE_S = 0.02              # between two heartbeats, which are two requests each
 TIMEOUT_S = 30.0                # of one answer
 CALM_SENDS = 100                # of a measurement before an attack
 HOLD_MS = 1000

@@ -97,7 +97,7 @@ def test_delayed_messages_keep_their_time_through_steps_both_ways(
     with mqcore_up(tmp_path / "broker") as broker:
         delayed = Delayed(broker.broker_addr)
         delayed.make_topic()
-        with Honest(broker.broker_addr, rest=4.0) as honest:
+        with Honest(broker.broker_addr, rest=5.0) as honest:
             calm = honest.measure()
             with honest.span() as attacked:
                 for ahead_s, seconds in (

@@ -15,7 +15,8 @@ from tests.hostile.watch import Watch
 from tests.support.mqcore_process import MqcoreProcess
 from tests.wire_live.peer import Peer, topic_fields
 
-BEATS = 40
+BEATS = 20
+REST = 0.5                        # an attack lasts as long as the heartbeats beside it
 DELAY_MS_MAX = 100.0              # that the lane of heartbeats may add ...
 BUSY = 10                         # ... and what a busy machine adds, in beats of a calm moment
 

@@ -17,6 +17,7 @@ from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
 
+REST = 3.0                      # of the honest client: it is there, that is all
 LIGHT = {"store.multi_dispatch_enable": True, "store.light_queues_enable": True,
          "store.light_queue_count_max": 200}
 
