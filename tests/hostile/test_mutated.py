@@ -23,9 +23,9 @@ from tests.support.mqcore_process import MqcoreProcess
 from tests.wire_live.peer import pull_fields
 from tests.wire_live.state import State
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "6"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "4"))
 SETTLE_S = 3.0                        # answers that nobody reads go with their connections
-WARM_UP_SECONDS = 3.0                 # tables, arenas and buffers reach their size
+WARM_UP_SECONDS = 2.0                 # tables, arenas and buffers reach their size
 GROWTH_KIB_MAX = 10 << 10
 P99_S_MAX = 0.25                      # four attackers share two cores with all of it
 ROUND_PAUSE_S = 0.005

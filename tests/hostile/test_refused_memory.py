@@ -32,7 +32,7 @@ from tests.workers.processes import by_role
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs cc")
 
 SEED = seed_of_run()
-TRIES, TRIES_STICKY = 200, 25       # of the requests for memory, so many are refused, or all
+TRIES, TRIES_STICKY = 80, 20        # of the requests for memory, so many are refused, or all
 LARGE_BYTES = 1 << 20
 SERVING = "pull-serving-0"
 GROWTH_KIB_MAX = 16 << 10
