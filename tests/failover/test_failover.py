@@ -37,6 +37,7 @@ from tests.workers.processes import pid_of
 
 LEASE_S = 2
 WRITABLE_S_MAX = 3.0
+PAUSE_S = 0.005                  # between two messages
 STORED = {0, 11, 12}
 KEYS = Names.of("DefaultCluster", NAME)
 
@@ -141,7 +142,7 @@ class Producer:
         while not self._stopped.is_set():
             for address in self._addresses:
                 with contextlib.suppress(OSError, Closed), Peer(address) as peer:
-                    while not self._stopped.is_set():
+                    while not self._stopped.wait(PAUSE_S):
                         number += 1
                         body = b"message %d" % number
                         code = peer.ask(310, send_fields(TOPIC), body).code
