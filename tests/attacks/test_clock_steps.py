@@ -38,11 +38,17 @@ TIMEOUT_MS = 3_000
 STORE_TICK_S = 0.02                      # the store clock's next millisecond, also when it is slow
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> SteppingClock:
+    """One for all: so all their brokers have one environment."""
+    return SteppingClock.create(tmp_path_factory.mktemp("clock"))
+
+
 @pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppingClock]:
-    made = SteppingClock.create(tmp_path / "clock")
-    with made.worn(monkeypatch):
-        yield made
+def clock(right: SteppingClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppingClock]:
+    right.ahead_s = 0
+    with right.worn(monkeypatch):
+        yield right
 
 
 @dataclass

@@ -16,6 +16,7 @@ MESSAGES = 900
 LONG = "7" * 15_000                    # of two properties: each comparison looks at all of it
 SHORT, LARGE = 896, 6_500              # bytes of an expression
 SENDS = 150
+REST = 0.5                             # an attack lasts as long as they do
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,11 @@ LAST_COMMIT = b'"honest@honest-group":{0:%d' % (OFFSET + 1)
 SOURCES = ("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
 
 
-def flood_apart(*arguments: object) -> None:
-    """A flood from a process of its own: it takes no time of the honest client's interpreter."""
-    code = f"from tests.attacks.offset_flood import flood; flood(*{arguments!r})"
+def flood_apart(address: str) -> None:
+    """From a process of its own: it takes no time of the honest client's interpreter."""
+    code = (f"from tests.attacks.offset_flood import flood\n"
+            f"for number, source in enumerate({SOURCES}):\n"
+            f"    flood({address!r}, source, number * {PAIRS_EACH}, {PAIRS_EACH})")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
@@ -50,12 +52,13 @@ def config(broker: MqcoreProcess, name: str) -> Path:
     return broker.store / "config" / name
 
 
-def written(file: Path) -> int | None:
-    """When; None: it is just being changed for the next one."""
+def content(file: Path) -> tuple[int, int]:
+    """How large it is and when it was written; (0, 0): it is just being changed for the next."""
     try:
-        return file.stat().st_mtime_ns
+        found = file.stat()
     except FileNotFoundError:
-        return None
+        return 0, 0
+    return found.st_size, found.st_mtime_ns
 
 
 @pytest.mark.slow
@@ -67,20 +70,18 @@ def test_a_table_larger_than_a_frame_costs_an_honest_group_neither_its_offset_no
         calm = honest.measure()
         assert commit(broker.broker_addr, "honest-group", "honest", OFFSET)[0] == 0
         with honest.span() as attacked:
-            for number, source in enumerate(SOURCES):
-                flood_apart(broker.broker_addr, source, number * PAIRS_EACH, PAIRS_EACH)
+            flood_apart(broker.broker_addr)
         honest.assert_served(attacked, calm)
         honest.caught_up()
-    file = config(broker, "consumerOffset.json")
-    assert file.stat().st_size > FRAME_BYTES_MAX         # a stop writes all of it
     with mqcore_up(tmp_path) as broker:
         assert committed(broker.broker_addr, "honest-group", "honest") == str(OFFSET)
-        before = written(file)
-        # -- what is first said to this run goes to the file, which is written anew, and then ...
+        file, journal = (config(broker, f"consumerOffset.{end}") for end in ("json", "journal"))
+        # -- a run writes the file anew for what it is told first; then it goes on in the journal
+        before = content(file)[1]
         assert commit(broker.broker_addr, group_of(0), topic_of(0), 1)[0] == 0
-        wait_until(lambda: written(file) not in (before, None), "the file is written anew", 60)
+        wait_until(lambda: content(file)[0] > FRAME_BYTES_MAX and content(file)[1] != before,
+                   "the table is in its file", 120)
         assert commit(broker.broker_addr, "honest-group", "honest", OFFSET + 1)[0] == 0
-        journal = config(broker, "consumerOffset.journal")
         wait_until(lambda: journal.exists() and LAST_COMMIT in journal.read_bytes(),
                    "the last commit is in the journal", 60)
         broker.kill()

@@ -14,7 +14,7 @@ from mqcore.store.probes.append_probe import AppendProbe
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64
-WHOLE_READS, CHANGES = 50_000, 100     # that a reader beside a busy writer sees at least
+WHOLE_READS, CHANGES = 20_000, 100     # that a reader beside a busy writer sees at least
 READ_S_MAX = 100
 ALL, TAGS, OTHER, CODES = 0, 1, 2, 3
 MULTI_TAG, SEND_ASKS = 1, 2

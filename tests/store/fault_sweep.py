@@ -12,6 +12,7 @@ fault. Prints one line for each run with a problem, and at the end a JSON object
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import random
@@ -170,6 +171,8 @@ def chosen(mode: str, calls: list[Call], choice: str, fault: str) -> list[int]:
 def main(mode: str, root: str, plan: str, choice: str) -> None:
     sweep = Sweep(mode, Path(root), FailingDisk(Path(plan)))
     disk_life.small_settings(sweep.root, mode)            # once, not in every child
+    gc.collect()
+    gc.freeze()             # no child looks through what is here, and copies it for that
     code = sweep.life()
     calls = sweep.disk.calls()
     problems = [] if code == ENDED_WELL else [

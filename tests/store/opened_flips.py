@@ -9,6 +9,7 @@ the first change that does harm.
 """
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -138,6 +139,8 @@ def try_all(memory: Path, *, clean: bool, seed: int, distance: int) -> Counter[s
     original, root = memory / "original" / "store", memory / "store"
     disk_life.small_settings(root, "sync")
     disk_life.small_settings(original, "sync")
+    gc.collect()
+    gc.freeze()             # no child looks through what is here, and copies it for that
     code, said = in_child(lambda: make(original, clean=clean), memory / "said")
     assert code == 0, said
     shutil.copytree(original, root)

@@ -40,18 +40,23 @@ def choice_of() -> str:
     return f"{SEED}:{CALLS_IN_CI}"
 
 
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("failing"))
+
+
 @pytest.fixture
 def memory() -> Iterator[Path]:
     with memory_folder("faults") as folder:
         yield folder
 
 
-def sweep(memory: Path, mode: str, choice: str) -> dict[str, Any]:
+def sweep(memory: Path, library: Path, mode: str, choice: str) -> dict[str, Any]:
     root = memory / "store"
     disk = FailingDisk.create(memory / "plan", root)
     done = subprocess.run(
         [sys.executable, "-m", "tests.store.fault_sweep", mode, str(root), str(disk.path), choice],
-        env=disk.environment(build(memory)), capture_output=True, text=True, check=False,
+        env=disk.environment(library), capture_output=True, text=True, check=False,
         timeout=SWEEP_S_MAX)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -62,10 +67,10 @@ def sweep(memory: Path, mode: str, choice: str) -> dict[str, Any]:
 @pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
 @pytest.mark.parametrize("mode", ["async", "sync", "transient-pool"])
 def test_a_call_that_fails_costs_nothing_acknowledged_and_the_next_start_recovers(
-    mode: str, memory: Path
+    mode: str, memory: Path, library: Path
 ) -> None:
     print(f"MQCORE_TEST_SEED={SEED} {choice_of()}")
-    found = sweep(memory, mode, choice_of())
+    found = sweep(memory, library, mode, choice_of())
     print(f"{mode}: {found['calls']} calls at {found['sites']} sites; {found['runs']} runs, "
           f"{found['fired']} with a fault")
     assert not found["problems"], "\n".join(found["problems"][:5])
@@ -80,7 +85,7 @@ def test_a_call_that_fails_costs_nothing_acknowledged_and_the_next_start_recover
     ("once", "OSError: [Errno 5] Input/output error"), ("short", "1500 of 3000"),
     ("torn", "OSError: [Errno 5] Input/output error"),
 ])
-def test_the_disk_fails_as_told(kind: str, said: str, memory: Path) -> None:
+def test_the_disk_fails_as_told(kind: str, said: str, memory: Path, library: Path) -> None:
     root = memory / "store"
     root.mkdir()
     disk = FailingDisk.create(memory / "plan", root)
@@ -88,7 +93,7 @@ def test_the_disk_fails_as_told(kind: str, said: str, memory: Path) -> None:
     script = ("import os, sys; fd = os.open(sys.argv[1] + '/file', os.O_CREAT | os.O_RDWR)\n"
               "print(os.pwrite(fd, bytes(3000), 0), 'of 3000')")
     done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True,
-                          env=disk.environment(build(memory)), text=True, check=False)
+                          env=disk.environment(library), text=True, check=False)
     assert said in done.stdout + done.stderr
     assert [(call.name, call.path) for call in disk.calls()] == [("open", "file"),
                                                                  ("write", "file")]
@@ -97,7 +102,9 @@ def test_the_disk_fails_as_told(kind: str, said: str, memory: Path) -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
-def test_the_first_call_at_a_site_fails_whatever_came_before_it(memory: Path) -> None:
+def test_the_first_call_at_a_site_fails_whatever_came_before_it(
+    memory: Path, library: Path,
+) -> None:
     root = memory / "store"
     (root / "log").mkdir(parents=True)
     disk = FailingDisk.create(memory / "plan", root)
@@ -108,5 +115,5 @@ def test_the_first_call_at_a_site_fails_whatever_came_before_it(memory: Path) ->
               "    try:\n        os.unlink(path)\n"
               "    except OSError as error:\n        print(name, error.errno)")
     done = subprocess.run([sys.executable, "-c", script, str(root)], capture_output=True,
-                          env=disk.environment(build(memory)), text=True, check=True)
+                          env=disk.environment(library), text=True, check=True)
     assert done.stdout == "log/17 5\n"

@@ -13,7 +13,7 @@ from mqcore.layout import PUT_OK, PUT_WRITER_RESTARTED
 from mqcore.participants import WRITER
 from tests.store.harness import Run
 
-LIVES = 40
+LIVES = 20                       # of a run, which has dice of its own
 IN_FLIGHT_MAX = 200
 DEADLINE_S = 60.0
 
