@@ -152,7 +152,7 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
         load.read_from(set_.follows, FOLLOWER)
 
         async def faults() -> None:
-            order = torment.dice.sample(sorted({*WAYS}), len({*WAYS}))
+            order = torment.dice.sample(WAYS, len(WAYS))
             while order or torment.goes_on:
                 await load.acknowledged(torment.dice.randrange(1, 40))
                 await elected.fault(order.pop() if order else torment.dice.choice(WAYS))

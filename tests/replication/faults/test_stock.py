@@ -12,8 +12,6 @@ from tests.replication.faults.traffic import FOLLOWER, Traffic, traffic
 from tests.support.stock import require_stock
 from tests.support.waiting import wait_until_async
 
-KINDS = (STOCK, OURS, STOCK, OURS)    # either kind leads, follows and is followed by the other one
-VICTIMS = (1, 0, 2)
 ACKS_BETWEEN_MAX = 300
 AWAY_S = (0.0, 1.5)                   # until who was killed begins again
 
@@ -21,18 +19,24 @@ AWAY_S = (0.0, 1.5)                   # until who was killed begins again
 @pytest.mark.interop
 @pytest.mark.slow
 @pytest.mark.timeout(SOAK_S + 600)
-def test_stock_brokers_that_die_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kinds", "victims"), [
+    ((OURS, STOCK, OURS), (1,)), ((STOCK, OURS, STOCK), (1, 0, 2))],
+    ids=["stock in the middle", "stock at both ends"])
+def test_stock_brokers_that_die_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, kinds: tuple[str, ...], victims: tuple[int, ...],
+) -> None:
     require_stock()
     for torment, folder in runs("stock", tmp_path):
         torment.history.lasting = False          # stock shows what it alone has
-        asyncio.run(deaths(torment, folder))
+        asyncio.run(deaths(torment, folder, kinds, victims))
 
 
-async def deaths(torment: Torment, folder: Path) -> None:
-    async with chain(folder, KINDS) as made:
+async def deaths(torment: Torment, folder: Path, kinds: tuple[str, ...],
+                 victims: tuple[int, ...]) -> None:
+    async with chain(folder, kinds) as made:
         async def blows(load: Traffic) -> None:
             while torment.goes_on:
-                for victim in VICTIMS:
+                for victim in victims:
                     await load.acknowledged(torment.dice.randrange(1, ACKS_BETWEEN_MAX))
                     await die(torment, made, victim)
 

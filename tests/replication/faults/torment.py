@@ -31,9 +31,9 @@ from tests.wire_live.peer import Closed
 
 SEED = seed_of_run()
 SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
-FAULTS_MIN = 1_200
-PLAN = {"links": 1_000, "processes": 130, "failovers": 36, "elections": 48}
-PLAN_OF_ROOT = {"hosts": 8, "disk": 4, "partitions": 4}
+FAULTS_MIN = 2_000
+PLAN = {"links": 1_700, "processes": 250, "failovers": 60, "elections": 60}
+PLAN_OF_ROOT = {"hosts": 12, "disk": 4, "partitions": 6}
 PROGRESS_MAX = 20                     # acknowledgements that are waited for between faults
 EARLY = 0.1                           # of a link's faults: they do not wait until it is up
 PLAN_OF_STOCK = {"stock": 1}
