@@ -25,7 +25,7 @@ from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
 IMAGES = int(os.environ.get("MQCORE_TEST_IMAGES", "150"))
-RECORDINGS = 2                      # in sync mode
+RECORDINGS = 4                      # in sync mode
 SEED = seed_of_run()
 SEGMENT, FILE_ENTRIES = 16384, 40
 ROUNDS = 40                         # fewer than 16 segments, which may wait for a flush

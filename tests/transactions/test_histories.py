@@ -22,7 +22,7 @@ from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
 SEED = seed_of_run()
-HISTORIES = int(os.environ.get("MQCORE_TEST_ROUNDS", "150"))
+HISTORIES = int(os.environ.get("MQCORE_TEST_ROUNDS", "400"))
 LIMIT_S = 400
 
 

@@ -5,9 +5,9 @@ Each life of a broker is a series of kills of single processes under load, in an
 them killed again while they start; it ends with a kill of all at once, or of the supervisor alone.
 After each one everything that was promised is read and held against its promise.
 
-The two lives of a flush mode have each process die twice, and both ends; each run has other dice.
-MQCORE_TEST_KILLS sets how many kills there are, MQCORE_TEST_SEED the dice, SOAK_SECONDS (`make
-soak`) for how long they go on in all modes together.
+The two lives of a flush mode have each process die four times, and both ends. MQCORE_TEST_KILLS
+sets how many kills there are, MQCORE_TEST_SEED the dice, SOAK_SECONDS (`make soak`) for how long
+they go on in all modes together.
 """
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SOAK_S = float(os.environ.get("SOAK_SECONDS", "0"))
 MODES = ("async", "sync", "transient-pool")
 ACKS_BETWEEN_MAX = 150
 MOMENT_S_MAX = 0.01               # from an acknowledgement on: a kill at any moment of a turn
-ROUNDS = 1                        # how often each process is killed in one life
+ROUNDS = 2                        # how often each process is killed in one life
 AGAIN = 0.2                       # how often a process dies once more while it starts
 STORE_KILLS_MAX = 400             # then the soak takes a new store
 PRODUCERS_PER_LIFE = 100          # the names of a life's producers
