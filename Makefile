@@ -96,6 +96,7 @@ perf: tools
 #    that breaks between a master and its slaves, which may not either
 soak: tools
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/hostile/test_mutated.py $(PYTEST_ARGS)
+	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/wire/test_fast_header.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/attacks/test_soak.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/tls/test_floods.py tests/tls/test_half_open.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/attacks/test_name_server_floods.py $(PYTEST_ARGS)

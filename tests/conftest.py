@@ -52,13 +52,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     What takes long begins first, shared out between the processes of `-n`, each of which first
     takes an equal stretch of the list: else one of them would run on alone at the end. A file of
     such tests stays whole, as they share what it starts, and so do files with one world of their
-    folder; what idle processes take from the ends of stretches is short. Its short ones are with
-    them: elsewhere they would start all of it again.
+    folder; what idle processes take from the ends of stretches is short. Short ones that share any
+    of it are with them: elsewhere they would start all of it again.
     """
     if WORKERS == 1:
         return
     long = {item: seconds(item) for item in items}
     long_files = {item.path for item in items if long[item]}
+    theirs = {world for item in items if item.path in long_files for world in worlds(item)}
+    long_files |= {item.path for item in items if not theirs.isdisjoint(worlds(item))}
     lasting = [item for item in items if item.path in long_files]
     others = [item for item in items if item.path not in long_files]
     files = [list(group) for _, group in groupby(lasting, key=lambda item: item.path)]

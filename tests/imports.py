@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -77,11 +78,19 @@ def python_imports(text: str) -> Iterator[tuple[str, list[str]]]:
                 yield alias.name, []
 
 
-def imported(path: Path, module: str) -> Iterator[str]:
-    """Dotted names that a file imports: modules, or what is in them; none of them relative."""
+@functools.cache
+def imports_of(text: str, *, is_python: bool) -> list[tuple[str, list[str]]]:
+    return list((python_imports if is_python else cython_imports)(text))
+
+
+def imported(path: Path, module: str, *, by_line: bool = False) -> Iterator[str]:
+    """
+    Dotted names that a file imports: modules, or what is in them; none of them relative. by_line:
+    only those that begin a line, as ruff wants all of them (E701, E702), in a tenth of the time.
+    """
     text = path.read_text(encoding="utf-8")
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    for source, names in (python_imports if path.suffix in PYTHON else cython_imports)(text):
+    for source, names in imports_of(text, is_python=path.suffix in PYTHON and not by_line):
         level = len(source) - len(source.lstrip("."))
         if level:
             above = package.split(".")[:len(package.split(".")) - level + 1]

@@ -320,7 +320,8 @@ def test_bodies_that_inflate_much_come_in_batches_that_do_not():
     async def scenario():
         with MemoryBroker() as running:
             topic = f"read{next(_topics)}"
-            async with AsyncProducer("PG", namesrv=running.namesrv) as producer:
+            async with AsyncProducer("PG", namesrv=running.namesrv,
+                                     compression_level=1) as producer:
                 for number in range(80):
                     await producer.send(Message(topic, bytes(4 << 20), keys=str(number)), shard=0)
             async with AsyncReader(topic, namesrv=running.namesrv, stop="end") as reader:

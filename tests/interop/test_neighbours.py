@@ -106,7 +106,7 @@ def test_a_stock_broker_carries_on_with_our_store(
         programs.produce("java", name_server, "moved", after).finish()
         early = programs.consume("java", name_server, "moved", "early", len(after)).finish()
     finally:
-        broker.stop()
+        broker.kill()
 
     assert_same(before, late, "moved")
     assert_same(after, early, "moved")
@@ -198,7 +198,7 @@ def test_our_broker_and_a_stock_one_form_a_cluster(tmp_path: Path, programs: Pro
                 seen = programs.consume("java", addr, "both", "readers", len(sent)).finish()
                 ports = _ports(ours, broker)
         finally:
-            broker.stop()
+            broker.kill()
 
     assert_same(sent, seen, "both")
     stored_at = [int(line["offsetMsgId"][8:16], 16) for line in acknowledged]

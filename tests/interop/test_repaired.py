@@ -75,7 +75,7 @@ def test_a_stock_broker_starts_on_a_repaired_store_and_delivers_all_that_was_who
         programs.produce("java", name_server, "repaired", after).finish()
         early = programs.consume("java", name_server, "repaired", "early", 1).finish()
     finally:
-        broker.stop()
+        broker.kill()
 
     assert_all_but(sent, lost, late)
     assert mids(early) == ["after"]            # the numbers are those that the group has committed

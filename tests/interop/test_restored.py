@@ -34,7 +34,7 @@ def test_a_stock_broker_starts_on_a_restored_store_and_goes_on(
         programs.produce("java", name_server, "restored", after).finish()
         early = programs.consume("java", name_server, "restored", "early", 1).finish()
     finally:
-        broker.stop()
+        broker.kill()
 
     assert_same(sent, late, "restored")
     assert mids(early) == ["after"]
@@ -50,7 +50,7 @@ def test_a_backup_of_a_running_stock_broker_is_a_store_of_ours(
         programs.produce("java", name_server, "live", sent).finish()
         to_folder(tmp_path / "stock" / "store", tmp_path / "backups")
     finally:
-        broker.stop()
+        broker.kill()
 
     restored = restore(tmp_path / "backups", tmp_path / "restored")
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections import Counter
@@ -219,6 +220,9 @@ def test_random_bytes_read_alike():
 
 # -- mutated ---------------------------------------------------------------------------------------
 
+# of each kind, and each at 20 lengths; libFuzzer reads more (tests/fuzz), and so does `make soak`
+MUTANTS = 12_500 if os.environ.get("SOAK_SECONDS") else 2_500
+
 
 def mutants(base, count, dice):
     """`count` headers, each with one to four bytes changed, put in, taken out, or cut off."""
@@ -264,15 +268,15 @@ def processor_s(header, binary, times):
 
 
 @pytest.mark.slow
-def test_a_million_mutated_headers_end_in_one_of_three_ways_and_in_bounded_time():
+def test_mutated_headers_end_in_one_of_three_ways_and_in_bounded_time():
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     results = Counter()
     for (header, binary), _ in BASES:
         spent = 0.0
-        sound = processor_s(memoryview(header), binary, 1250)
-        for mutant in mutants(header, 12_500, dice):
+        sound = processor_s(memoryview(header), binary, MUTANTS // 10)
+        for mutant in mutants(header, MUTANTS, dice):
             # the same bytes at 20 lengths: every cut of a mutant is a mutant of its own
             view = memoryview(mutant)
             began = time.process_time()
@@ -280,5 +284,5 @@ def test_a_million_mutated_headers_end_in_one_of_three_ways_and_in_bounded_time(
                 results[read(view[:len(mutant) - cut * 3], binary)[0]] += 1
             spent += time.process_time() - began
         assert spent / 10 < 5 * sound          # 0.6 to 1.3
-    assert sum(results.values()) == 1_000_000
+    assert sum(results.values()) == 80 * MUTANTS
     assert set(results) <= {READ, UNUSUAL, BROKEN}
