@@ -88,7 +88,7 @@ def other_heartbeats(address: str, is_over: Callable[[], bool]) -> None:
                 peer.receive_frame(60.0)
 
 
-def large_bodies(address: str, is_over: Callable[[], bool], topics: int = 20_000) -> None:
+def large_bodies(address: str, is_over: Callable[[], bool], topics: int = 30_000) -> None:
     """One connection with heartbeats of many megabytes, each another one, and locks as large."""
     beats = [msgspec.json.encode({"clientID": "large", "consumerDataSet": [{
         "groupName": "large", "subscriptionDataSet": [

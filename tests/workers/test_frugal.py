@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 from tests.workers.processes import by_role
 from tests.workers.test_end import segment_of
 
-MESSAGES = int(os.environ.get("MQCORE_TEST_MESSAGES", "400000"))
+MESSAGES = int(os.environ.get("MQCORE_TEST_MESSAGES", "1000000"))
 MESSAGES_AN_OBJECT = 100
 HOT = {"writer": WRITER.slot, "dispatcher": DISPATCHER.slot, "pull-serving-0": SERVING.slot}
 TURNS_A_SECOND_MAX = 2
@@ -64,7 +64,7 @@ def cpu_ns(broker: MqcoreProcess) -> int:
 
 
 @pytest.mark.slow
-def test_many_messages_make_no_python_objects_and_leave_no_memory(
+def test_a_million_messages_make_no_python_objects_and_leave_no_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MQCORE_COUNT_ALLOCATIONS", "1")
