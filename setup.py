@@ -148,8 +148,8 @@ class Units:
     module before its first line is more than what most of them hold.
 
     A unit is a .pyx and a .pxd that include those of its members; who asks for a member is given
-    the unit: Cython by `declarations`, Python by mqcore/rooms.py. It takes Cython's insides: with
-    another Cython each module is alone, and the units are empty.
+    the unit: Cython by `declarations`, Python by mqcore/__init__.py. It takes Cython's insides:
+    with another Cython each module is alone, and the units are empty.
     """
 
     def __init__(self) -> None:
@@ -224,7 +224,7 @@ class Units:
             left.unlink()
 
     def _named(self, members: list[str]) -> str:
-        """Python's line by which it is known what a unit holds (mqcore/rooms.py)."""
+        """Python's line by which it is known what a unit holds (mqcore/__init__.py)."""
         names = "".join(f'"{name.rpartition(".")[2]}", ' for name in members
                         if self._has_body(name))
         return f"MEMBERS = ({names})\n" if names else ""

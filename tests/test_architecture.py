@@ -18,7 +18,7 @@ LINES_MAX = 600
 # Who imports whom, from the top down: exactly this. A package may always import itself.
 ALLOWED: dict[str, set[str]] = {
     "tls": {"stamps"},
-    "parents": set(), "rooms": set(), "stamps": set(), "thread_times": set(),
+    "parents": set(), "stamps": set(), "thread_times": set(),
     "admin": {"acl", "backup", "broker", "client", "figures", "layout", "namesrv", "parents",
               "participants", "replication", "shm", "store", "wire", "workers"},
     "failover": {"shm"},
@@ -112,7 +112,7 @@ def test_the_client_needs_no_part_of_the_broker():
                "print(*sorted(name for name in sys.modules if name.startswith('mqcore.')))")
     loaded = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True,
                             text=True, check=True).stdout.split()
-    allowed = {"client", "wire", "layout", "rooms", "turns", "_cyutility"}
+    allowed = {"client", "wire", "layout", "turns", "_cyutility"}
     assert {package_of(name) for name in loaded} - {""} <= allowed
 
 

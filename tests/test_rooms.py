@@ -1,6 +1,6 @@
 """
-mqcore/rooms.py: native modules of a room, which are compiled as one, are imported under their own
-names as others are: by several threads at once, and again after an import that failed.
+mqcore/__init__.py: native modules of a room, which are compiled as one, are imported under their
+own names as others are: by several threads at once, and again after an import that failed.
 """
 import subprocess
 import sys

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import struct
 from pathlib import Path
 
@@ -26,7 +27,10 @@ def put(path: Path, position: int, content: bytes) -> None:
 
 
 def break_queues(root: Path, name: str, chance: random.Random) -> list[str]:
-    """A wrong position, size and tag code, no entry, garbage, one beyond the end; returns which."""
+    """
+    A wrong position, size and tag code, no entry, garbage, one beyond the end, and one that is
+    elsewhere: where no file of the queue begins, and in a folder that is no queue's. Returns which.
+    """
     known = manifest(name)
     file_bytes = next((root / "consumequeue").glob("*/*/*")).stat().st_size
     long = [one for one in known["consumeQueues"] if one["max"] - one["min"] > 20]
@@ -42,7 +46,13 @@ def break_queues(root: Path, name: str, chance: random.Random) -> list[str]:
             "beyond": (1 << 40, size, tag)}[kind]
         put(path, at, struct.pack(">qiq", *changed))
         done.append(f"{kind} {queue['topic']}/{queue['queueId']} {offset}")
-    return done
+    queue = long[0]
+    path, at = entry_path(root, queue["topic"], queue["queueId"], queue["min"] + 1, file_bytes)
+    shutil.copytree(path.parent, path.parent.with_name(f"0{path.parent.name}"))
+    entry = path.read_bytes()[at:at + ENTRY_BYTES]
+    put(path, at, bytes(ENTRY_BYTES))
+    path.with_name(f"{int(path.name) + at:020d}").write_bytes(entry)
+    return [*done, f"elsewhere {queue['topic']}/{queue['queueId']} {queue['min'] + 1}"]
 
 
 def break_index(root: Path, name: str, chance: random.Random) -> list[str]:
@@ -77,3 +87,11 @@ def break_log(root: Path, name: str, chance: random.Random) -> list[str]:
         put(path, place, content or bytes([path.read_bytes()[place] ^ 4]))
         done.append(f"{kind} {at}")
     return done
+
+
+def stretch(root: Path, name: str, number: int, field: int, value: int) -> None:
+    """Another number of 64 bits in the head of a record."""
+    at = manifest(name)["messages"][number]["physicalOffset"]
+    size = manifest(name)["settings"]["mappedFileSizeCommitLog"]
+    put(root / "commitlog" / f"{at // size * size:020d}", at % size + field,
+        struct.pack(">q", value))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.store.verify.report import NOTE, Report
+from mqcore.store.verify.report import DAMAGE, NOTE, Report
 from mqcore.store.verify.store import verify
 from tests.spark import faults
 from tests.spark.world import KeptSession
@@ -20,6 +20,7 @@ from tests.store.golden import NAMES, unpack
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SPLIT_BYTES = 70_000
+QUEUE_OFFSET, STORE_TIME = 20, 56      # bytes of a record's head
 
 
 def findings(report: Report) -> list[tuple[str, str, int | None, str]]:
@@ -61,6 +62,21 @@ def test_each_fault_that_was_put_in_is_found(
 
     assert report.status == 1
     assert len(report.findings) >= len(put_in)
+
+
+def test_times_and_numbers_at_their_limits_are_judged_as_verification_does(
+        spark: Any, tmp_path: Path) -> None:
+    from mqcore.spark.jobs.store_audit import audit
+
+    root = unpack("basic", tmp_path)
+    faults.stretch(root, "basic", 20, STORE_TIME, 1 << 62)
+    faults.stretch(root, "basic", 40, STORE_TIME, -1 << 63)
+
+    assert agree(spark, root).status == 1
+
+    faults.stretch(root, "basic", 60, QUEUE_OFFSET, (1 << 63) - 1)
+    said = {one.text for one in audit(spark, root, split_bytes=SPLIT_BYTES).findings}
+    assert {one.text for one in verify(root).findings if one.severity == DAMAGE} <= said
 
 
 def test_lost_files_and_faults_after_a_crash_are_judged_as_verification_does(

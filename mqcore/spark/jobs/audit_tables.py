@@ -30,7 +30,7 @@ QUEUE_VIEWS: Final = {
     "entries": "SELECT * FROM resolved WHERE queueId IS NOT NULL",
     "there": f"""
         SELECT topic, queueId, queueOffset, commitLogOffset AS position, size, tagsCode,
-               unitTagsCode, unix_micros(unitStoreTimestamp) AS unitTime,
+               unitTagsCode, unix_micros(unitStoreTimestamp) DIV 1000 AS unitTime,
                size = {CQ_FILLER_RECORD_SIZE} AND commitLogOffset = 0 AS isFiller,
                size > 0 AS isEntry, NOT (size > 0) OR (size = {CQ_FILLER_RECORD_SIZE}
                    AND commitLogOffset = 0 AND tagsCode <> 0) AS isGarbage
@@ -85,7 +85,9 @@ IN_JUDGED: Final = {
     FindingKind.FOUND_EXT_UNIT: "state = 'matched' AND tagState = 'unit'",
 }
 
-_SINCE: Final = "IF({0} <= 0, 0, LEAST(GREATEST((timeMs - {0}) DIV 1000, 0), 2147483647))"
+# -- a difference that 64 bits do not hold is a large one, in Java and in our own index
+_SINCE: Final = ("IF({0} <= 0, 0, LEAST(GREATEST(COALESCE(try_subtract(timeMs, {0}) DIV 1000, "
+                 "2147483647), 0), 2147483647))")
 _WRONG_SECONDS: Final = f"""wanted IS NOT NULL AND seconds <> {_SINCE.format('beginMs')}
              AND NOT (entry = 1 AND number > 0 AND seconds = {_SINCE.format('beforeEndMs')})"""
 
@@ -121,12 +123,13 @@ def queue_findings(first: int, end: int, damaged_from: int, there: Collection[Fi
     lookups = {
         kind.FOUND_OFFSET_GAP: f"""
         SELECT {int(kind.FOUND_OFFSET_GAP)}, topic, queueId, NULL, position, beforePosition,
-               before + 1, queueOffset
+               try_add(before, 1L), queueOffset
         FROM (SELECT *, LAG(queueOffset) OVER (PARTITION BY topic, queueId ORDER BY position)
                      AS before, LAG(position) OVER (
                          PARTITION BY topic, queueId ORDER BY position) AS beforePosition
               FROM entries WHERE side = 0)
-        WHERE queueOffset > before + 1 AND position < {damaged_from}""",
+        WHERE before >= -1 AND queueOffset > try_add(before, 1L)
+              AND position < {damaged_from}""",
         kind.FOUND_ENTRY_STRAY: f"""
         SELECT {int(kind.FOUND_ENTRY_STRAY)}, topic, queueId, NULL, position, queueOffset, 0L,
                position
@@ -174,8 +177,9 @@ def log_counts(lost_topic: str) -> str:
                COALESCE(SUM(IF(kind = 'unqueued' OR side = 0, size, 0)), 0) AS bytes,
                COUNT(IF(kind = 'unqueued', 1, NULL)) AS unqueued,
                COALESCE(SUM(IF(kind = 'passed', found, 0)), 0) AS blanks,
-               COALESCE(MIN(storeTime) DIV 1000, 0) AS first_time_ms,
-               COALESCE(MAX(storeTime) DIV 1000, 0) AS last_time_ms,
+               COALESCE(MIN_BY(storeTime, IF(storeTime IS NULL, NULL, position)), 0)
+                   AS first_time_ms,
+               COALESCE(MAX(storeTime), 0) AS last_time_ms,
                COUNT_IF(kind = 'entry' AND side > 0) AS sides,
                MIN(IF(kind = 'trouble' OR kind = 'unqueued' AND length(topic) <= {len(lost_topic)}
                       AND startswith('{lost_topic}', topic) AND topic <> '', position, NULL))
@@ -193,15 +197,16 @@ def queue_counts(first: int, end: int) -> str:
     in_log = f"""
         SUM(IF(side = 0, 1, 0)) AS records,
         SUM(IF(side = 0, size, 0)) AS bytes, SUM(IF(side = 0, bodyLength, 0)) AS body_bytes,
-        COALESCE(MIN(IF(side = 0, storeTime, NULL)) DIV 1000, 0) AS first_time_ms,
-        COALESCE(MAX(IF(side = 0, storeTime, NULL)) DIV 1000, 0) AS last_time_ms,
+        COALESCE(MIN_BY(storeTime, IF(side = 0, position, NULL)), 0) AS first_time_ms,
+        COALESCE(MAX_BY(storeTime, IF(side = 0, position, NULL)), 0) AS last_time_ms,
         SUM(IF(state = 'matched', 1, 0)) AS matched,
         SUM(IF(state = 'missing', 1, 0)) AS missing,
         COALESCE(MIN(IF(state = 'missing', queueOffset, NULL)), 0) AS missing_first,
         SUM(IF(state = 'superseded', 1, 0)) AS superseded,
         SUM(IF(state = 'matched' AND tagState = 'plain', 1, 0)) AS plain_delays,
-        COUNT(restarted) AS restarted, MAX(IF(side = 0, queueOffset, NULL))
-            - MIN(IF(side = 0, queueOffset, NULL)) + 1 - SUM(IF(side = 0, 1, 0)) AS gaps,
+        COUNT(restarted) AS restarted,
+        IF(COUNT_IF(side = 0) = 0, 0L, COALESCE(try_subtract(MAX(IF(side = 0, queueOffset, NULL)),
+            MIN(IF(side = 0, queueOffset, NULL))), -2L) - COUNT_IF(side = 0) + 1) AS gaps,
         {_counts(IN_JUDGED)}"""
     on_disk = f"""
         COUNT_IF(isEntry) AS entries, MAX(queueOffset) + 1 AS end, COUNT_IF(isGarbage) AS garbage,
@@ -225,7 +230,7 @@ def queue_counts(first: int, end: int) -> str:
 # Of the index: `wanted` are the log's keys, `indexed` the entries, `heads` the files' headers.
 INDEX_VIEWS: Final = {
     "wanted": """
-        SELECT position, keyHash, COUNT(*) AS wanted, MAX(storeTime) DIV 1000 AS timeMs
+        SELECT position, keyHash, COUNT(*) AS wanted, MAX(storeTime) AS timeMs
         FROM keyed GROUP BY position, keyHash""",
     "placed": """
         SELECT i.file, h.number, i.entry, i.keyHash, i.commitLogOffset AS position, i.seconds,

@@ -69,7 +69,7 @@ class WantedRecords:
 
     topics: tuple[str, ...] | None = None
     queue_ids: tuple[int, ...] | None = None
-    from_ms: int = -FOREVER_MS
+    from_ms: int = -FOREVER_MS - 1     # a record may have any time, and none is passed over
     to_ms: int = FOREVER_MS
     first: int = 0
     end: int = FOREVER_MS

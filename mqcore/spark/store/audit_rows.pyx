@@ -101,7 +101,7 @@ cdef void put_entry(Rows* r, const RecordView* record, const uint8_t* topic, int
     put_i64(&r.vectors[V_QUEUE_OFFSET], queue_offset)
     put_i64(&r.vectors[V_TAGS_CODE], tags)
     put_i64(&r.vectors[V_DELIVERY], delivery)
-    put_i64(&r.vectors[V_STORE_TIME], record.store_time_ms * 1000)
+    put_i64(&r.vectors[V_STORE_TIME], record.store_time_ms)
     put_i32(&r.vectors[V_SIDE], side)
     put_i32(&r.vectors[V_BODY], record.body_length)
     put(&r.vectors[V_TOPIC], topic, length)
@@ -139,7 +139,7 @@ cdef void put_sides(Rows* r, const RecordView* record, const Properties* p, int6
 cdef void put_key(Rows* r, const RecordView* record, const uint8_t* key, int32_t length) noexcept nogil:
     put_i64(&r.vectors[V_KEY_POSITION], record.log_position)
     put_i32(&r.vectors[V_KEY_HASH], index_hash(record.topic, record.topic_length, key, length))
-    put_i64(&r.vectors[V_KEY_TIME], record.store_time_ms * 1000)
+    put_i64(&r.vectors[V_KEY_TIME], record.store_time_ms)
 
 
 cdef void take(Rows* r, const uint8_t* at, const RecordView* record) noexcept nogil:
@@ -183,7 +183,7 @@ cdef bint take_all(Rows* r, const uint8_t* data, int64_t length) noexcept nogil:
 
 
 cdef class Vectors:
-    """Columns by name: one row an entry, a key, a fault. Times are microseconds."""
+    """Columns by name: one row an entry, a key, a fault. Times are milliseconds."""
 
     cdef readonly int64_t count, key_count, fault_count
     cdef readonly bytes position, size, queue_id, queue_offset, tags_code, delivery, store_time

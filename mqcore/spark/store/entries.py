@@ -20,9 +20,10 @@ from mqcore.layout import (
 )
 from mqcore.spark.columns import Picked, arrow_schema
 from mqcore.spark.errors import SparkSourceError
-from mqcore.spark.store.starts import ENTRY, queue_folders
+from mqcore.spark.store.starts import ENTRY, QueueStore
 from mqcore.store.verify.files import StoreListing, read_index
 from mqcore.store.verify.report import DAMAGE, Report
+from mqcore.wire.numbers import I64_MAX
 
 ROWS_MAX: Final = 65_536               # of one batch
 READ_ENTRIES: Final = 1 << 20          # at a time
@@ -36,11 +37,15 @@ assert INDEX_ENTRY.itemsize == INDEX_ENTRY_SIZE
 
 @dataclass(frozen=True)
 class QueueFile:
-    """One file of a consume queue; units: the folder of its extension's files, None: none."""
+    """
+    One file of a consume queue; entries: as many as it can have, what lies behind is those of the
+    next file; units: the folder of its extension's files, None: none.
+    """
 
     topic: str
     queue_id: int
     path: str
+    entries: int
     units: str | None
 
 
@@ -59,11 +64,13 @@ class IndexFile:
 def queue_files(root: Path, topics: set[str] | None, queue_ids: set[int] | None
                 ) -> Iterator[QueueFile]:
     """The files of the queues that are wanted, None: any."""
-    for topic, queue_id, files in queue_folders(root):
+    store = QueueStore.of(root)
+    for topic, queue_id, files in store.queues:
         if (topics is None or topic in topics) and (queue_ids is None or queue_id in queue_ids):
             units = root / "consumequeue_ext" / topic / str(queue_id)
             for path in files:
-                yield QueueFile(topic, queue_id, str(path), str(units) if units.is_dir() else None)
+                yield QueueFile(topic, queue_id, str(path), store.file_bytes // CQ_ENTRY_SIZE,
+                                str(units) if units.is_dir() else None)
 
 
 def queue_batches(file: QueueFile, picked: Picked) -> Iterator[Any]:
@@ -72,12 +79,13 @@ def queue_batches(file: QueueFile, picked: Picked) -> Iterator[Any]:
     units = _Units(Path(file.units)) if file.units is not None else None
     first = int(Path(file.path).name) // CQ_ENTRY_SIZE
     with open(file.path, "rb") as content:
-        size = os.fstat(content.fileno()).st_size // CQ_ENTRY_SIZE
+        size = min(-(-os.fstat(content.fileno()).st_size // CQ_ENTRY_SIZE), file.entries)
         for begin, end in _extents(content.fileno(), size):
             for at in range(begin, end, READ_ENTRIES):
                 raw = os.pread(content.fileno(), min(READ_ENTRIES, end - at) * CQ_ENTRY_SIZE,
                                at * CQ_ENTRY_SIZE)
-                entries = np.frombuffer(raw, ENTRY, len(raw) // CQ_ENTRY_SIZE)
+                # -- of one that is cut off the rest counts as zeros
+                entries = np.frombuffer(raw + bytes(-len(raw) % CQ_ENTRY_SIZE), ENTRY)
                 there = np.flatnonzero((entries["size"] != 0) | (entries["position"] != 0)
                                        | (entries["tag"] != 0))
                 for low in range(0, len(there), ROWS_MAX):
@@ -144,7 +152,9 @@ def _units(units: _Units | None, tags: Any, name: str, ticks: int) -> Any:
     for at in np.flatnonzero(tags <= EXT_LAST) if units is not None else ():
         assert units is not None
         head = units.of(int(tags[at]))
-        found[at] = None if head is None else int(head[name]) * ticks
+        value = 0 if head is None else int(head[name]) * ticks
+        # -- a time that no timestamp can be is none
+        found[at] = None if head is None or not -I64_MAX <= value <= I64_MAX else value
     return found
 
 

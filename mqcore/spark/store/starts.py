@@ -3,19 +3,19 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from mqcore.layout import CHECKSUM_ENTRY_SIZE, CQ_ENTRY_SIZE, CQ_FILLER_RECORD_SIZE
-from mqcore.store.verify.files import StoreListing
-from mqcore.wire.numbers import I32_MAX
+from mqcore.store import paths
+from mqcore.store.verify.files import StoreListing, usual
 
 ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 CHECKSUM: Final = np.dtype([("end", ">u4"), ("crc", ">u4")])
 GUIDES_MAX: Final = 16
-DIGITS_MAX: Final = 10                 # of a queue's number
 
 assert ENTRY.itemsize == CQ_ENTRY_SIZE
 assert CHECKSUM.itemsize == CHECKSUM_ENTRY_SIZE
@@ -112,15 +112,32 @@ def queue_entries(path: Path) -> Any:
 
 
 def queue_folders(root: Path) -> Iterator[tuple[str, int, list[Path]]]:
-    """(topic, queue id, files ascending) of each consume queue."""
-    top = root / "consumequeue"
-    for topic in sorted(top.iterdir()) if top.is_dir() else ():
-        for queue in sorted(topic.iterdir()) if topic.is_dir() else ():
-            if (queue.is_dir() and queue.name.isascii() and queue.name.isdecimal()
-                    and len(queue.name) <= DIGITS_MAX and int(queue.name) <= I32_MAX):
-                files = sorted(path for path in queue.iterdir()
-                               if len(path.name) == 20 and path.name.isdecimal())
-                yield topic.name, int(queue.name), files
+    """(topic, queue id, files ascending) of each consume queue; see `QueueStore`."""
+    yield from QueueStore.of(root).queues
+
+
+@dataclass(frozen=True)
+class QueueStore:
+    """
+    The consume queues of a store as `mqcore verify` takes them: what has another name is none, nor
+    is a file of a queue that begins elsewhere than files do.
+
+    file_bytes  what most files have
+    """
+
+    file_bytes: int
+    queues: list[tuple[str, int, list[Path]]]
+
+    @classmethod
+    def of(cls, root: Path) -> QueueStore:
+        named = [(topic, queue_id, sorted(
+                     path for path in folder.iterdir()
+                     if len(path.name) == 20 and path.name.isdecimal() and path.is_file()))
+                 for topic, queue_id, folder in sorted(paths.queue_folders(root / "consumequeue"))]
+        size = usual(path.stat().st_size for _, _, files in named for path in files)
+        size = size // CQ_ENTRY_SIZE * CQ_ENTRY_SIZE or CQ_ENTRY_SIZE
+        return cls(size, [(topic, queue_id, [path for path in files if int(path.name) % size == 0])
+                          for topic, queue_id, files in named])
 
 
 def queue_starts(root: Path) -> list[QueueStarts]:

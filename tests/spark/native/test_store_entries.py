@@ -111,3 +111,30 @@ def test_every_entry_of_the_index_comes_once(name: str, tmp_path: Path) -> None:
     assert len(rows) == sum(file["indexCount"] - 1 for file in manifest(name)["indexFiles"])
     assert {row["commitLogOffset"] for row in rows} <= positions
     assert len({(row["file"], row["entry"]) for row in rows}) == len(rows)
+
+
+def test_what_is_no_file_of_a_queue_has_no_entries(tmp_path: Path) -> None:
+    """A folder of another name, a file that begins elsewhere, and what lies behind a file's end."""
+    root = unpack("basic", tmp_path)
+    before = queue_rows(root)
+    file = min((root / "consumequeue").glob("*/*/*"))
+    shutil.copytree(file.parent, file.parent.with_name(f"0{file.parent.name}"))
+    file.with_name(f"{int(file.name) + 20:020d}").write_bytes(file.read_bytes()[:40])
+    with file.open("ab") as longer:
+        longer.write(file.read_bytes()[:20])
+
+    assert queue_rows(root) == before
+
+
+def test_of_an_entry_that_is_cut_off_the_rest_counts_as_zeros(tmp_path: Path) -> None:
+    root = unpack("basic", tmp_path)
+    file = min((root / "consumequeue").glob("*/*/*"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:27])
+
+    cut = [row for row in queue_rows(root, {file.parts[-3]}, {int(file.parts[-2])})
+           if row["queueOffset"] == int(file.name) // 20 + 1]
+
+    position = int.from_bytes(whole[20:27], "big") << 8
+    assert position
+    assert [(row["commitLogOffset"], row["size"]) for row in cut] == [(position, 0)]
