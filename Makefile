@@ -7,7 +7,6 @@ BIN    := $(VENV)/bin
 SOAK_SECONDS ?= 600
 EXTRAS ?= test,lint
 BUILD_TOOLS := pip "setuptools>=77" "cython>=3.3,<4"
-BETWEEN ?= true
 TEST_WORKERS ?= 5
 SPARK_WORKERS ?= 2
 ALL ?= $(CI)
@@ -65,8 +64,7 @@ run: build
 #    for so many at a time fails none, and what is said of these runs names each such test
 #    Those that take long (marked slow: a few seconds of a processor or more) are left to CI and to
 #    `make test ALL=1`. Those on a Spark session run after the others, in two processes with a session
-#    each: one leaves much of two processors. BETWEEN is a command that is run when the first part is
-#    done
+#    each: one leaves much of two processors
 QUICK := $(if $(ALL),, and not slow)
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 ALONE = echo "make test: what failed is run alone"; \
@@ -74,7 +72,6 @@ ALONE = echo "make test: what failed is run alone"; \
 AGAIN = { [ $$? -eq 1 ] && { $(ALONE) || { [ $$? -eq 1 ] && { $(ALONE); }; }; }; }
 test: tools
 	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
-	@$(BETWEEN)
 	@$(PYTEST) -n $(SPARK_WORKERS) --dist worksteal -m "spark$(QUICK)" tests/spark || \
 	    $(call AGAIN,-m spark tests/spark)
 
