@@ -77,8 +77,7 @@ def test_a_call_that_fails_costs_nothing_acknowledged_and_the_next_start_recover
     assert found["missed"] == []
     assert found["calls"] >= CALLS_MIN
     assert found["sites"] >= SITES_MIN[mode]
-    # -- what threads call is not the same in each run; less of it in transient-pool mode
-    assert found["fired"] > 0.6 * found["runs"]
+    assert found["fired"] > 0.8 * found["runs"]
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
