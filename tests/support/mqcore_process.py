@@ -237,9 +237,11 @@ def _family(top: int) -> list[int]:
     """
     found = [top] if _is_running(top) else []
     for pid in found:
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):          # it ended meanwhile
-                found += map(int, children.read_text().split())
+        with contextlib.suppress(OSError):              # it ended meanwhile
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    children = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                    found += map(int, children.split())
     return found
 
 
