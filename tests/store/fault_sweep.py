@@ -5,9 +5,9 @@ with the library of tests/support/failing_disk.c preloaded:
     python -m tests.store.fault_sweep MODE ROOT PLAN CHOICE
 
 CHOICE is "all" for every call with every fault, or SEED:COUNT: the first call of each kind on each
-kind of file, and COUNT other calls, meet each fault. Prints one line for
-each run with a problem, and at the end a JSON object: {"calls", "runs",
-"fired", "problems", "sites", "missed"}; a site is a kind of call on a kind of file.
+kind of file, and COUNT other calls, meet each fault. Prints one line for each run with a problem,
+and at the end a JSON object: {"calls", "runs", "fired", "problems", "sites", "missed"}; a site is a
+kind of call on a kind of file.
 """
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import re
 import signal
@@ -237,11 +238,10 @@ def _family(top: int) -> list[int]:
     """
     found = [top] if _is_running(top) else []
     for pid in found:
-        with contextlib.suppress(OSError):              # it ended meanwhile
-            for thread in os.listdir(f"/proc/{pid}/task"):
-                with contextlib.suppress(OSError):
-                    children = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-                    found += map(int, children.split())
+        # -- glob finds nothing where a process has ended; Path.glob fails
+        for children in glob.glob(f"/proc/{pid}/task/*/children"):
+            with contextlib.suppress(OSError):          # it ended meanwhile
+                found += map(int, Path(children).read_text().split())
     return found
 
 
