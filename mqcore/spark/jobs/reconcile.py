@@ -8,7 +8,7 @@ count and hash; only those that differ are looked at message by message.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import click
@@ -55,6 +55,21 @@ CONTENT: Final = {                  # what has to be the same, by what places ar
 ORIGIN_TOPIC: Final = f"{ORIGIN_PREFIX}TOPIC"               # replays say it
 _INSTRUCTIONS = (DELAY, WAIT, TRANSACTION_PREPARED)         # to brokers, which some take out
 
+# how many rows each side has of something; contents are the same where both others are 0
+_SIDES: Final = """
+    COUNT_IF(side = 0) AS l, COUNT_IF(side = 1) AS r, BIT_XOR(hash) AS mixed,
+    SUM(IF(side = 0, SHIFTRIGHT(hash, 24), -SHIFTRIGHT(hash, 24))) AS added"""
+# of the left side in a block: from where to where
+_ENDS: Final = f"""
+    MIN(IF(side = 0, place, NULL)) AS first, MAX(IF(side = 0, place, NULL)) AS last,
+    SUM(IF(side = 0, place % {BLOCK}, NULL)) AS summed,
+    SUM(IF(side = 0, (place % {BLOCK}) * (place % {BLOCK}), NULL)) AS squares"""
+# ... and whether all between is there once: number, sum and sum of squares are those of a run
+_IS_RUN: Final = f"""l = 0 OR l = last - first + 1
+    AND 2 * summed = l * (first % {BLOCK} + last % {BLOCK})
+    AND 6 * squares = (last % {BLOCK}) * (last % {BLOCK} + 1) * (2 * (last % {BLOCK}) + 1)
+        - (first % {BLOCK}) * (first % {BLOCK} - 1) * (2 * (first % {BLOCK}) - 1)"""
+
 Queue = tuple[Any, ...]             # topic, broker name, queue id; the last two are NULL by ids
 
 
@@ -67,7 +82,8 @@ def reconcile(
 
     by     what says that two rows are the same message: OFFSET: topic, broker, queue and offset;
            ORIGIN: of the right side what `migrate` put into properties; ID: topic and msgId
-    since  milliseconds since 1970: only what was stored (at the origin) then or later
+    since  milliseconds since 1970: only what was stored (on the left side, if it is there) then
+           or later
     until  only what was stored before it; None: a minute ago
     fence  only offsets below, of these queues; others are compared whole
     keys   compare the last value of each key, too
@@ -80,6 +96,9 @@ def reconcile(
         queues = comparison.queues()
         wrong = any(queue[name] for queue in queues for name in WRONG)
         findings = comparison.findings() if wrong else []
+        unplaced = comparison.unplaced
+        # others may write into what messages are copied to
+        wrong = wrong or bool(unplaced["left"] or (unplaced["right"] and by != ORIGIN))
         values = comparison.last_values() if keys else None
     finally:
         comparison.close()
@@ -89,8 +108,8 @@ def reconcile(
         counts["gaps"] = sum(queue["gaps"] for queue in queues)
     wrong = wrong or (values is not None and bool(values["different"]))
     return Outcome(EXIT_MISMATCH if wrong else EXIT_FINE, {
-        "by": by, "until": until, **counts, "queues": queues, "findings": findings,
-        **({} if values is None else {"keys": values})})
+        "by": by, "until": until, "compared": comparison.content, **counts, "unplaced": unplaced,
+        "queues": queues, "findings": findings, **({} if values is None else {"keys": values})})
 
 
 def _same_queue(one: str, other: str) -> str:
@@ -100,15 +119,23 @@ def _same_queue(one: str, other: str) -> str:
 
 
 class _Comparison:
-    """Two frames as rows of places and hashes."""
+    """
+    Two frames as rows of places and hashes.
+
+    content   the columns that are compared: of both sides
+    unplaced  by `queues`: messages of each side that could not be compared, for they have no
+              topic, place or store time
+    """
 
     def __init__(self, left: Any, right: Any, by: str) -> None:
         self._spark = left.sparkSession
         self._frames = (left, right)
         self._by = by
         self._kept: list[Any] = []
-        self._begins: dict[Queue, int] = {}         # of the left side, where it has messages
+        self._fence: Mapping[Queue, int] = {}
         self._views: dict[str, Any] = {}
+        self.content = self._content()
+        self.unplaced = {"left": 0, "right": 0}
 
     def close(self) -> None:
         """Let go of what is kept."""
@@ -119,10 +146,11 @@ class _Comparison:
         self._views[name] = frame.persist()
         self._kept.append(self._views[name])
 
-    def _of_queues(self, name: str, values: Mapping[Queue, Any]) -> Any:
-        """A frame of (topic, brokerName, queueId) and a value of each."""
-        return local_rows(self._spark, [(*queue, value) for queue, value in values.items()],
-                          f"topic string, brokerName string, queueId int, {name} bigint")
+    def _of_queues(self, names: str, rows: Iterable[tuple[Any, ...]]) -> Any:
+        """A frame of (topic, brokerName, queueId) and values of each."""
+        values = "".join(f", {name} bigint" for name in names.split())
+        return local_rows(
+            self._spark, rows, f"topic string, brokerName string, queueId int{values}")
 
     def _sql(self, text: str) -> Any:
         """A query of frames that have names here, as in `FROM {kept}`."""
@@ -133,32 +161,51 @@ class _Comparison:
     def read(self, since: int, until: int, fence: Mapping[MessageQueue, int], *, keys: bool
              ) -> None:
         """Both sides, once."""
-        content = self._content()
-        frame = None
-        for side, given in enumerate(self._frames):
-            rows = self._rows(given, side, content, keys).where(
-                f"storeMs >= {since} AND storeMs < {until}")
-            frame = rows if frame is None else frame.unionByName(rows)
+        left, right = (
+            self._rows(given, side, keys).selectExpr(
+                "*", f"storeMs >= {since} AND storeMs < {until} AS isWithin")
+            for side, given in enumerate(self._frames))
+        frame = left.unionByName(right)
+        if self._by == ID:
+            self._keep("read", frame)
+            frame = self._chosen_by_ids(frame)
+        else:
+            frame = frame.where("COALESCE(isWithin, TRUE)")
         self._views["kept"] = frame
+        self._fence = {(queue.topic, queue.broker_name, queue.queue_id): offset
+                       for queue, offset in fence.items()}
         if fence:
-            self._views["fences"] = self._of_queues("fence", {
-                (queue.topic, queue.broker_name, queue.queue_id): offset
-                for queue, offset in fence.items()})
+            self._views["fences"] = self._of_queues(
+                "fence", [(*queue, offset) for queue, offset in self._fence.items()])
             self._views["kept"] = self._sql(f"""
                 SELECT e.* FROM {{kept}} e LEFT JOIN {{fences}} f ON {_same_queue("e", "f")}
                 WHERE f.fence IS NULL OR e.place < f.fence""")
         self._keep("kept", self._views["kept"])
-        sides = ", ".join(f"""
-            COUNT_IF(side = {side}) AS {name}Count,
-            COALESCE(BIT_XOR(IF(side = {side}, hash, NULL)), 0L) AS {name}Mixed,
-            SUM(IF(side = {side}, SHIFTRIGHT(hash, 24), 0L)) AS {name}Added"""
-                          for side, name in enumerate(("l", "r")))
+        ends, is_run = ("", "TRUE") if self._by == ID else (f", {_ENDS}", _IS_RUN)
         self._keep("blocks", self._sql(f"""
-            SELECT *, lCount <> rCount OR lMixed <> rMixed OR lAdded <> rAdded AS isDifferent
-            FROM (SELECT topic, brokerName, queueId, block, {sides},
-                         MIN(IF(side = 0, place, NULL)) AS first,
-                         MAX(IF(side = 0, place, NULL)) AS last
-                  FROM {{kept}} GROUP BY ALL)"""))
+            SELECT *, topic IS NOT NULL
+                AND (l <> r OR mixed <> 0 OR added <> 0) AS isDifferent,
+                {is_run} AS isRun
+            FROM (SELECT topic, brokerName, queueId, block, {_SIDES}{ends},
+                         MIN(IF(side = 0, storeMs, NULL)) AS firstMs,
+                         BIT_XOR(IF(side = 0, hash, 0L)) AS content
+                  FROM {{kept}} GROUP BY topic, brokerName, queueId, block)"""))
+
+    def _chosen_by_ids(self, frame: Any) -> Any:
+        """
+        Ids have a store time on each side.
+
+        All rows of an id are compared when one of the left side is of the time asked for; those
+        of an id that the left side does not have, when they are of it themselves.
+        """
+        if frame.where("NOT isWithin").isEmpty():
+            return frame
+        return self._sql("""
+            SELECT r.* FROM {read} r LEFT JOIN (
+                SELECT topic, place, MAX(isWithin) AS isChosen FROM {read}
+                WHERE side = 0 AND topic IS NOT NULL GROUP BY topic, place) l
+            ON r.topic = l.topic AND r.place = l.place
+            WHERE COALESCE(isChosen, isWithin, TRUE)""")
 
     def _content(self) -> list[str]:
         """The columns that both sides have, of those that have to be the same."""
@@ -183,37 +230,60 @@ class _Comparison:
             return "topic", "properties", "body"
         return "topic", "brokerName", "queueId", "queueOffset", "storeTimestamp", "body"
 
-    def _rows(self, frame: Any, side: int, content: list[str], keys: bool) -> Any:
+    def _rows(self, frame: Any, side: int, keys: bool) -> Any:
         """A side's rows: where a message is, when it was stored, what it is."""
+        kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
         properties = "properties"
-        if "properties" in frame.columns and frame.schema["properties"].dataType.simpleString(
-                ) != MAP:
+        if kinds.get(properties, MAP) != MAP:
             properties = f"from_json(properties, '{MAP}')"
-        left_out = (CLUSTER,) if self._by == OFFSET else (CLUSTER, *_INSTRUCTIONS)
-        own = ", ".join(f"'{name}'" for name in left_out)
-        shown = {"properties": "array_sort(map_entries(map_filter("
-                               f"{properties}, (k, v) -> k NOT IN ({own})"
-                               f" AND NOT startswith(k, '{ORIGIN_PREFIX}'))))"}
-        hashed = ", ".join(shown.get(name, name) for name in content)
         store_ms = "unix_millis(storeTimestamp)"
         topic, broker, queue, place = "topic", "brokerName", "queueId", "queueOffset"
-        if self._by == ORIGIN and side == 1:
+        if self._by == ORIGIN and side == 1:        # whoever sends may write anything there
             topic = f"coalesce({properties}['{ORIGIN_TOPIC}'], topic)"
             broker = f"{properties}['{ORIGIN_BROKER}']"
-            queue = f"cast({properties}['{ORIGIN_QUEUE_ID}'] AS int)"
-            place = f"cast({properties}['{ORIGIN_OFFSET}'] AS bigint)"
-            store_ms = f"cast({properties}['{ORIGIN_STORE_TIME}'] AS bigint)"
-        block = f"{place} DIV {BLOCK}"
+            queue = f"try_cast({properties}['{ORIGIN_QUEUE_ID}'] AS int)"
+            place = (f"IF({broker} IS NULL OR {queue} IS NULL, NULL,"
+                     f" try_cast({properties}['{ORIGIN_OFFSET}'] AS bigint))")
+            store_ms = f"try_cast({properties}['{ORIGIN_STORE_TIME}'] AS bigint)"
+        block = f"place DIV {BLOCK}"
         if self._by == ID:
             broker, queue, place = "cast(NULL AS string)", "cast(NULL AS int)", "msgId"
-            block = f"pmod(xxhash64(msgId), {BUCKETS})"
-        values = ["keys", "xxhash64(body) AS value"] if keys else []
+            block = f"pmod(xxhash64(place), {BUCKETS})"
         rows = frame.selectExpr(
-            f"{side} AS side", f"{topic} AS topic", f"{broker} AS brokerName",
-            f"{queue} AS queueId",
-            f"{place} AS place", f"{block} AS block", f"{store_ms} AS storeMs",
-            f"xxhash64({place}, {hashed}) AS hash", *values)
-        return rows.where("place IS NOT NULL")
+            f"{topic} AS topic", f"{broker} AS brokerName", f"{queue} AS queueId",
+            f"{place} AS place", f"{store_ms} AS storeMs",
+            f"xxhash64({', '.join(self._told_apart(name, kinds[name]) for name in self.content)})"
+            " AS content", *(["keys", "xxhash64(body) AS value"] if keys else []))
+        is_placed = "topic IS NOT NULL AND place IS NOT NULL AND storeMs IS NOT NULL"
+        return rows.selectExpr(
+            f"{side} AS side",
+            *(f"IF({is_placed}, {value}, NULL) AS {name}" for name, value in (
+                ("topic", "topic"), ("brokerName", "brokerName"), ("queueId", "queueId"),
+                ("place", "place"), ("block", block))),
+            "storeMs", "xxhash64(place, content) AS hash", *(["keys", "value"] if keys else []))
+
+    def _told_apart(self, name: str, kind: str) -> str:
+        """
+        A column as what is hashed of it.
+
+        A hash of columns passes over NULL, and a list is its items: without saying which is
+        which, a value in the next column, or a key that is a property, makes the same hash.
+        """
+        if name == "properties":
+            left_out = (CLUSTER,) if self._by == OFFSET else (CLUSTER, *_INSTRUCTIONS)
+            own = ", ".join(f"'{one}'" for one in left_out)
+            is_map = kind == MAP
+            all_of = "properties" if is_map else f"from_json(properties, '{MAP}')"
+            entries = (f"array_sort(map_entries(map_filter({all_of}, (k, v) -> k NOT IN ({own})"
+                       f" AND NOT startswith(k, '{ORIGIN_PREFIX}'))))")
+            # what is no JSON is compared as it is
+            unread = "cast(NULL AS string)" if is_map else f"IF({all_of} IS NULL, properties, NULL)"
+            return (f"coalesce(size({entries}), -1),"
+                    f" transform({entries}, e -> struct(e.key, e.value IS NULL, e.value)),"
+                    f" {unread} IS NULL, {unread}")
+        if kind.startswith("array<"):
+            return f"coalesce(size({name}), -1), transform({name}, e -> struct(e IS NULL, e))"
+        return f"{name} IS NULL, {name}"
 
     # -- what it comes to -------------------------------------------------------------------------
 
@@ -223,50 +293,83 @@ class _Comparison:
 
         What is wrong in a queue is looked for where blocks of it differ, and else not at all.
         """
-        gaps = "0L" if self._by == ID else "GREATEST(MAX(last) - MIN(first) + 1 - SUM(lCount), 0)"
-        first = "NULL" if self._by == ID else "MIN(first)"
+        ends = "NULL AS begin, NULL AS last" if self._by == ID else (
+            "MIN(first) AS begin, MAX(last) AS last")
         rows = self._sql(f"""
-            SELECT topic, brokerName, queueId, SUM(lCount) AS left, SUM(rCount) AS right,
-                BIT_XOR(lMixed) AS mixed, COALESCE({gaps}, 0L) AS gaps,
-                {first} AS begin, COUNT_IF(isDifferent) AS different
-            FROM {{blocks}} GROUP BY ALL""").collect()
-        rows.sort(key=lambda row: (row.topic, row.brokerName or "", row.queueId or 0))
-        self._begins = {row[:3]: row.begin for row in rows if row.begin is not None}
+            SELECT topic, brokerName, queueId, SUM(l) AS left, SUM(r) AS right,
+                BIT_XOR(content) AS content, {ends}, MIN(firstMs) AS beginMs,
+                COUNT_IF(isDifferent) AS different, SUM(IF(isRun, l, 0L)) AS inRuns,
+                COUNT_IF(NOT isRun) AS broken
+            FROM {{blocks}} GROUP BY topic, brokerName, queueId""").collect()
+        for row in rows:
+            if row.topic is None:
+                self.unplaced = {"left": row.left, "right": row.right}
+        rows = sorted((row for row in rows if row.topic is not None), key=lambda row: (
+            row.topic, row.brokerName or "", row.queueId or 0))
+        if self._by != ID:
+            self._views["firsts"] = self._of_queues("begin beginMs", self._firsts(rows))
         wrong = self._wrong() if any(row.different for row in rows) else {}
+        others = self._others() if any(row.broken for row in rows) else {}
         found = []
         for row in rows:
             lacks = dict(zip((*WRONG, "expired"), wrong.get(row[:3], (0,) * 5), strict=True))
-            found.append({"topic": row.topic, "brokerName": row.brokerName, "queueId": row.queueId,
-                          "left": row.left, "right": row.right, **lacks, "gaps": row.gaps,
-                          "hash": f"{row.mixed & ((1 << 64) - 1):016x}"})
-            if self._by == ID:
-                for name in ("brokerName", "queueId", "gaps"):
-                    del found[-1][name]
+            queue = {} if self._by == ID else {
+                "brokerName": row.brokerName, "queueId": row.queueId}
+            gaps = {} if self._by == ID else {
+                "gaps": row.left and row.last - row.begin + 1 - row.inRuns - others.get(row[:3], 0)}
+            found.append({"topic": row.topic, **queue, "left": row.left, "right": row.right,
+                          **lacks, **gaps, "hash": f"{row.content & ((1 << 64) - 1):016x}"})
         return found
+
+    def _firsts(self, rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        """
+        Where each queue of the left side begins: an offset, or a store time.
+
+        A queue of which the left side has nothing begins at its fence, or when the first message
+        stored that the left side has of its broker: brokers delete the oldest of all queues. With
+        neither, nothing says that it ever was there.
+        """
+        of_brokers: dict[str | None, int] = {}
+        for row in rows:
+            if row.beginMs is not None:
+                of_brokers[row.brokerName] = min(
+                    row.beginMs, of_brokers.get(row.brokerName, row.beginMs))
+        for row in rows:
+            begin = self._fence.get(row[:3]) if row.begin is None else row.begin
+            yield *row[:3], begin, of_brokers.get(row.brokerName)
+
+    def _others(self) -> dict[Queue, int]:
+        """How many places the left side has in blocks that are no runs."""
+        rows = self._sql(f"""
+            SELECT topic, brokerName, queueId, COUNT(DISTINCT place)
+            FROM {{kept}} k
+            LEFT SEMI JOIN (SELECT * FROM {{blocks}} WHERE NOT isRun) b
+                ON {_same_queue("k", "b")} AND k.block = b.block
+            WHERE side = 0 GROUP BY topic, brokerName, queueId""").collect()
+        return {row[:3]: row[3] for row in rows}
 
     def _wrong(self) -> dict[Queue, tuple[int, ...]]:
         """How much of WRONG, and what has expired; the places themselves are kept."""
         expired, begins = "FALSE", ""
         if self._by != ID:
-            self._views["firsts"] = self._of_queues("begin", self._begins)
-            expired = "l = 0 AND (begin IS NULL OR place < begin)"
+            expired = "l = 0 AND COALESCE(place < begin, storeMs < beginMs, FALSE)"
             begins = f"LEFT JOIN {{firsts}} f ON {_same_queue('p', 'f')}"
         self._keep("places", self._sql(f"""
             SELECT *, CASE WHEN isExpired THEN NULL WHEN r < l THEN 'lost' WHEN l = 0 THEN 'extra'
-                WHEN r > l THEN 'duplicate' WHEN lHash <> rHash THEN 'changed' END AS kind
+                WHEN r > l THEN 'duplicate' WHEN mixed <> 0 OR added <> 0 THEN 'changed'
+                END AS kind
             FROM (SELECT p.*, {expired} AS isExpired
-                  FROM (SELECT topic, brokerName, queueId, place, COUNT_IF(side = 0) AS l,
-                               COUNT_IF(side = 1) AS r, MIN(IF(side = 0, hash, NULL)) AS lHash,
-                               MIN(IF(side = 1, hash, NULL)) AS rHash
+                  FROM (SELECT topic, brokerName, queueId, place, {_SIDES},
+                               MAX(storeMs) AS storeMs
                         FROM {{kept}} k
                         LEFT SEMI JOIN (SELECT * FROM {{blocks}} WHERE isDifferent) d
                             ON {_same_queue("k", "d")} AND k.block = d.block
-                        GROUP BY ALL) p {begins})"""))
+                        GROUP BY topic, brokerName, queueId, place) p {begins})"""))
         rows = self._sql("""
             SELECT topic, brokerName, queueId, SUM(IF(kind = 'lost', l - r, 0)),
                 SUM(IF(kind = 'extra', r, 0)), SUM(IF(kind = 'duplicate', r - l, 0)),
                 SUM(IF(kind = 'changed', 1, 0)), SUM(IF(isExpired, r, 0))
-            FROM {places} GROUP BY ALL""").collect()
+            FROM {places} GROUP BY topic, brokerName, queueId""").collect()
         return {row[:3]: row[3:] for row in rows}
 
     def findings(self) -> list[dict[str, Any]]:
@@ -279,27 +382,30 @@ class _Comparison:
                 WHERE number <= {FINDINGS_OF_A_KIND}""").collect()
         else:
             rows = self._sql(f"""
-                SELECT kind, topic, brokerName, queueId, begin, end FROM (
+                SELECT kind, topic, brokerName, queueId, begin, last FROM (
                     SELECT *, ROW_NUMBER() OVER (
                         PARTITION BY kind ORDER BY topic, brokerName, queueId, begin) AS number
                     FROM (SELECT kind, topic, brokerName, queueId, MIN(place) AS begin,
-                                 MAX(place) + 1 AS end
-                          FROM (SELECT *, place - ROW_NUMBER() OVER (
+                                 MAX(place) AS last
+                          FROM (SELECT *, cast(place AS decimal(20, 0)) - ROW_NUMBER() OVER (
                                     PARTITION BY kind, topic, brokerName, queueId ORDER BY place)
                                     AS island
                                 FROM {{places}} WHERE kind IS NOT NULL)
                           GROUP BY kind, topic, brokerName, queueId, island))
                 WHERE number <= {FINDINGS_OF_A_KIND}""").collect()
         rows.sort(key=lambda row: [(value is not None, value) for value in row])
-        return [row.asDict() for row in rows]
+        found = [row.asDict() for row in rows]
+        for one in found:
+            if self._by != ID:
+                one["end"] = one.pop("last") + 1
+        return found
 
     def last_values(self) -> dict[str, Any]:
         """How many keys there are, and those whose last value is not the same on both sides."""
-        rows = "{kept} k"
+        rows = "{kept} k WHERE topic IS NOT NULL"
         if self._by != ID:
-            self._views["firsts"] = self._of_queues("begin", self._begins)
-            rows = f"""{{kept}} k LEFT JOIN {{firsts}} f ON {_same_queue("k", "f")}
-                WHERE side = 0 OR place >= begin"""
+            rows = f"""{{kept}} k JOIN {{firsts}} f ON {_same_queue("k", "f")}
+                WHERE side = 0 OR COALESCE(place >= begin, storeMs >= beginMs, TRUE)"""
         self._views["values"] = self._sql(f"""
             SELECT topic, key, MAX_BY(IF(side = 0, value, NULL), IF(side = 0, at, NULL)) AS l,
                    MAX_BY(IF(side = 1, value, NULL), IF(side = 1, at, NULL)) AS r
