@@ -63,14 +63,14 @@ def test_losses_duplicates_and_changes_are_found_exactly_while_traffic_runs(
     assert found.figures["keys"]["different"] == 6
 
 
-COLUMNS = ("topic string, brokerName string, queueId int, queueOffset bigint, ms bigint,"
-           " body string, tags string, keys array<string>, msgId string, {}")
+SCHEMA = ("topic string, brokerName string, queueId int, queueOffset bigint, ms bigint,"
+          " body string, tags string, keys array<string>, msgId string, {}")
 PLAIN: dict[str, Any] = {"brokerName": "b", "queueId": 0, "queueOffset": 0, "ms": 5, "body": "x"}
 
 
 def rows(spark: Any, *given: dict[str, Any], properties: str = "map<string,string>") -> Any:
     """A frame of messages that differ from PLAIN in what is given."""
-    columns = COLUMNS.format(f"properties {properties}")
+    columns = SCHEMA.format(f"properties {properties}")
     names = [column.split()[0] for column in columns.split(", ")]
     if properties == "string":
         given = tuple({**one, "properties": json.dumps(one["properties"])}
