@@ -121,7 +121,9 @@ def trouble(error: Exception) -> str:
     """What was wrong with a handshake, in few words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
-    return str(getattr(error, "reason", None) or error)
+    reason = getattr(error, "reason", None)
+    # OpenSSL's words, as the broker's native side says them
+    return reason.replace("_", " ").lower() if reason else str(error)
 
 
 def _words(error: Exception) -> str:

@@ -207,6 +207,7 @@ def test_limits_of_replays_are_changed_while_the_broker_runs(puller: Puller, top
         wait_until(lambda: replayed() == 40, "the smaller limit")
     finally:
         change(1_024)
+        wait_until(lambda: replayed() == 60, "the limit that others expect")
 
 
 def test_a_consumer_far_behind_is_told_the_group_s_broker_for_slow_ones(

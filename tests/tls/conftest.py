@@ -42,11 +42,15 @@ def broker(
 
 
 @pytest.fixture
-def says() -> Callable[[MqcoreProcess, str], None]:
-    """Waits for words in what a process writes from now on."""
+def says(request: pytest.FixtureRequest) -> Callable[[MqcoreProcess, str], None]:
+    """Waits for words in what a process writes from the beginning of the test on."""
+    shared = [request.getfixturevalue(name) for name in ("broker", "enforcing")
+              if name in request.fixturenames]
+    begun = {process.output: process.output.stat().st_size for process in shared}
 
     def wait(process: MqcoreProcess, words: str) -> None:
-        wait_until(lambda: words in process.output.read_text(errors="replace"), words, 20)
+        begin = begun.get(process.output, 0)
+        wait_until(lambda: words.encode() in process.output.read_bytes()[begin:], words, 20)
 
     return wait
 
