@@ -114,7 +114,8 @@ def test_offsets_are_those_of_rocketmqs_clients(front: Front, rocket: Peer):
     assert answer.ext is not None
     assert front.asks(Code.QUERY_CONSUMER_OFFSET, place).told.fields == answer.ext == {
         "offset": "1"}
-    assert front.asks(Code.GET_MAX_OFFSET, place).told.fields == {"offset": "2"}
+    wait_until(lambda: front.asks(Code.GET_MAX_OFFSET, place).told.fields == {"offset": "2"},
+               "both are in the queue")
 
 
 def test_a_heartbeat_makes_a_member_that_hears_of_others(front: Front, rocket: Peer,

@@ -194,11 +194,13 @@ def test_an_origin_that_nobody_can_read_ends_no_comparison(spark: Any) -> None:
 
 
 def test_sides_that_cannot_be_compared_are_told(spark: Any) -> None:
-    from mqcore.spark.jobs.reconcile import reconcile
+    from mqcore.spark.jobs.reconcile import ID, reconcile
 
     plain = spark.range(1).selectExpr("'t' topic", "cast('x' AS binary) body")
     with pytest.raises(OptionError, match="the left side has no column brokerName"):
         reconcile(plain, plain)
+    with pytest.raises(OptionError, match="fence: expected none with by=id"):
+        reconcile(plain, plain, by=ID, fence={MessageQueue("t", "b", 0): 1})
 
 
 def test_the_command_takes_two_sides_and_says_one_line(

@@ -80,8 +80,13 @@ def finish(address: str) -> list[Asked]:
         stored = [b"asked about", b"committed", b"patient"]
         producer.until(lambda: sorted(producer.stored(TOPIC)) == stored, "both are delivered")
         settled(producer)
+        producer.asked.clear()            # on a slow machine it is asked again before the answer
 
+        producer.prepare(TOPIC, b"later")
+        later = producer.wait_asked(body=b"later")[-1]
         assert producer.asked == []
+        assert producer.end(later, ROLLBACK).code == 0
+        settled(producer)
         assert sorted(producer.stored(TOPIC)) == stored
     return asked
 

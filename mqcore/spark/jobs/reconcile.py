@@ -87,8 +87,10 @@ def reconcile(
     until  only what was stored before it; None: a minute ago
     fence  only offsets below, of these queues; others are compared whole
     keys   compare the last value of each key, too
-    Raises OptionError for frames without the columns that this takes.
+    Raises OptionError for frames without the columns that this takes, and for a fence by ids.
     """
+    if fence and by == ID:
+        raise OptionError("fence: expected none with by=id: ids have no offsets")
     comparison = _Comparison(left, right, by)
     until = time.time_ns() // 1_000_000 - round(SETTLE_S * 1000) if until is None else until
     try:

@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from posix_ipc import ExistentialError
+
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.segment import Segment
 from tests.replication.pairs import NAME
@@ -106,7 +108,7 @@ class Broker:
         try:
             self._found()
             return all(self.works(role) for role in self.roles)
-        except (ValueError, StopIteration, OSError):      # between two runs
+        except (ValueError, StopIteration, OSError, ExistentialError):      # between two runs
             return False
 
     def stop(self) -> None:
