@@ -54,6 +54,7 @@ def archives_go_on(world: World, topic: str, folders: list[Path]) -> None:
         assert orphans == (count if table.root.name.endswith("before") else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.drivers
 @pytest.mark.timeout(900)               # eleven jobs, which all go on afterwards
 def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
