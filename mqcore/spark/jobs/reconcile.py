@@ -120,6 +120,11 @@ def _same_queue(one: str, other: str) -> str:
             f" AND {one}.queueId <=> {other}.queueId")
 
 
+def _properties(kind: str) -> str:
+    """As a map, in SQL; kind: of the column."""
+    return "properties" if kind == MAP else f"from_json(properties, '{MAP}')"
+
+
 class _Comparison:
     """
     Two frames as rows of places and hashes.
@@ -235,9 +240,7 @@ class _Comparison:
     def _rows(self, frame: Any, side: int, keys: bool) -> Any:
         """A side's rows: where a message is, when it was stored, what it is."""
         kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
-        properties = "properties"
-        if kinds.get(properties, MAP) != MAP:
-            properties = f"from_json(properties, '{MAP}')"
+        properties = _properties(kinds.get("properties", MAP))
         store_ms = "unix_millis(storeTimestamp)"
         topic, broker, queue, place = "topic", "brokerName", "queueId", "queueOffset"
         if self._by == ORIGIN and side == 1:        # whoever sends may write anything there
@@ -274,12 +277,12 @@ class _Comparison:
         if name == "properties":
             left_out = (CLUSTER,) if self._by == OFFSET else (CLUSTER, *_INSTRUCTIONS)
             own = ", ".join(f"'{one}'" for one in left_out)
-            is_map = kind == MAP
-            all_of = "properties" if is_map else f"from_json(properties, '{MAP}')"
+            all_of = _properties(kind)
             entries = (f"array_sort(map_entries(map_filter({all_of}, (k, v) -> k NOT IN ({own})"
                        f" AND NOT startswith(k, '{ORIGIN_PREFIX}'))))")
             # what is no JSON is compared as it is
-            unread = "cast(NULL AS string)" if is_map else f"IF({all_of} IS NULL, properties, NULL)"
+            unread = ("cast(NULL AS string)" if kind == MAP
+                      else f"IF({all_of} IS NULL, properties, NULL)")
             return (f"coalesce(size({entries}), -1),"
                     f" transform({entries}, e -> struct(e.key, e.value IS NULL, e.value)),"
                     f" {unread} IS NULL, {unread}")
