@@ -100,10 +100,12 @@ def said(world: World, side: Side, account: tuple[str, str] | None, command: str
     return lines
 
 
-def changes(world: World, side: Side) -> int:
-    """How often accounts were changed, as `mqadmin` says it: ... COUNT TIME."""
-    return int(said(world, side, ADMIN, "clusterAclConfigVersion", "-b", side.broker_addr)[0]
-               .split()[-2])
+def changes(world: World, side: Side) -> tuple[int, list[str]]:
+    """How often accounts were changed, as `mqadmin` says it (... COUNT TIME), and what else."""
+    first, *others = said(
+        world, side, ADMIN, "clusterAclConfigVersion", "-b", side.broker_addr)
+    *words, count, at = first.split()
+    return int(count), [" ".join((*words, at)), *others]
 
 
 def may_publish(side: Side, account: tuple[str, str]) -> bool:
@@ -125,7 +127,7 @@ def test_mqadmin_asks_in_the_name_of_an_account_with_the_same_outcome_as_with_st
     for side in world.sides:
         at = ("-b", side.broker_addr)
         found = told[side.kind] = {}
-        before = changes(world, side)
+        before, _ = changes(world, side)
         for name in (WRONG, STRANGER, NOBODY):
             for command in (*commands, ("clusterAclConfigVersion",),
                             ("deleteAclConfig", "-a", "the-writer")):
@@ -134,8 +136,9 @@ def test_mqadmin_asks_in_the_name_of_an_account_with_the_same_outcome_as_with_st
         for command in commands:
             found["admin", *command] = said(world, side, ADMIN, *command, *at)
         wait_until(lambda side=side, before=before:                      # type: ignore[misc]
-                   changes(world, side) == before + 2,   # stock counts when it reads its file
+                   changes(world, side)[0] == before + 2,   # stock counts when it reads its file
                    f"two changes at {side.kind}")
+        found["version"] = changes(world, side)[1]
         wait_until(lambda side=side: may_publish(side, guest),           # type: ignore[misc]
                    f"the new account at {side.kind}")
         found["delete"] = said(world, side, ADMIN, "deleteAclConfig", "-a", guest[0], *at)

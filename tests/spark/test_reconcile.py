@@ -26,7 +26,7 @@ def places(report: dict[str, Any], kind: str) -> set[tuple[int, int]]:
 
 def test_losses_duplicates_and_changes_are_found_exactly_while_traffic_runs(
         world: World, tmp_path: Path) -> None:
-    from mqcore.spark.jobs.reconcile import reconcile
+    from mqcore.spark.jobs.reconcile import ID, reconcile
 
     topic = world.topic(2)
     world.send(topic, COUNT)
@@ -61,6 +61,24 @@ def test_losses_duplicates_and_changes_are_found_exactly_while_traffic_runs(
     assert places(found.figures, "duplicate") == {(1, 20), (1, 21)}
     assert places(found.figures, "changed") == {(0, 50)}
     assert found.figures["keys"]["different"] == 6
+    by_id = reconcile(copy.drop("queueId", "queueOffset"), broken, by=ID, until=far)
+    assert wrong(by_id.figures) == {"lost": 5, "extra": 0, "duplicates": 8, "changed": 1}
+
+
+def test_what_the_left_side_has_deleted_is_no_alarm_and_what_it_lacks_is_counted(
+        spark: Any) -> None:
+    from mqcore.spark.jobs.reconcile import reconcile
+
+    whole = spark.range(0, 50, 1, 1).selectExpr(
+        "'t' topic", "'b' brokerName", "0 queueId", "id queueOffset",
+        "timestamp_millis(id) storeTimestamp", "cast(cast(id AS string) AS binary) body")
+    left = whole.where("queueOffset >= 20 AND queueOffset <> 30")
+
+    found = reconcile(left, whole.where("queueOffset <> 30"), until=1 << 60)
+    early = reconcile(left, whole.limit(0), until=20)
+
+    assert (found.status, found.figures["expired"], found.figures["gaps"]) == (0, 20, 1)
+    assert (early.status, early.figures["left"]) == (0, 0)
 
 
 SCHEMA = ("topic string, brokerName string, queueId int, queueOffset bigint, ms bigint,"
