@@ -129,6 +129,7 @@ fuzz-build: tools
 lint: tools
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tests.house
 
 # -- build/docs: the client's API reference, of its docstrings
 docs: tools

@@ -38,7 +38,7 @@ class DeltaTable(Table):
     kind = "delta"
 
     def exists(self) -> bool:
-        return deltalake.DeltaTable.is_deltatable(str(self.root))
+        return bool(deltalake.DeltaTable.is_deltatable(str(self.root)))
 
     def state(self) -> State:
         table = self._table()

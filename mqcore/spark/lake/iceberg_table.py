@@ -72,7 +72,7 @@ class IcebergTable(Table):
     def exists(self) -> bool:
         if self._own_catalog and not (self.root / CATALOG).exists():
             return False
-        return self._catalog().table_exists(self._name)
+        return bool(self._catalog().table_exists(self._name))
 
     def state(self) -> State:
         table = self._table()
