@@ -12,8 +12,8 @@ COLUMNS = 72
 _SHAPE = re.compile(r"(?P<room>[a-z][a-z0-9_./, -]*): (?P<verb>[A-Za-z][A-Za-z'-]*)( .*)?")
 # an imperative ends neither like "adds" nor like "added" or "adding"; these do, and are ones
 _IMPERATIVES = frozenset((
-    "focus", "embed", "feed", "need", "proceed", "shed", "speed", "exceed", "succeed", "bring", "ring",
-    "string", "ping",
+    "focus", "embed", "feed", "need", "proceed", "shed", "speed", "exceed", "succeed", "bring",
+    "ring", "string", "ping",
 ))
 
 
