@@ -25,6 +25,7 @@ LAYOUT = "".join([*((ROOT / "mqcore" / name).read_text(encoding="utf-8")
 PROOFS = (ROOT / "mqcore/layout.pyx").read_text(encoding="utf-8")
 SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FEATURES = (ROOT / "docs/features.md").read_text(encoding="utf-8")
 HACKING = (ROOT / "HACKING.md").read_text(encoding="utf-8")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
@@ -209,10 +210,10 @@ def test_settings_that_documents_name_exist(path: Path) -> None:
     assert sorted({name for name in named if name not in known}) == []
 
 
-def test_the_commands_of_the_readme_are_all_that_there_are() -> None:
+def test_the_commands_of_readme_and_features_are_all_that_there_are() -> None:
     others = r"mqcore (ready|demo)"              # a line of output, and its title
-    named = set(re.findall(r"mqcore ([a-z]+)\b", re.sub(others, "", README)))
-    rows = dict(table(README, "works"))
+    named = set(re.findall(r"mqcore ([a-z]+)\b", re.sub(others, "", README + FEATURES)))
+    rows = dict(table(FEATURES, "works"))
     listed = {word.removeprefix("mqcore ") for word in quoted(rows["commands"])}
 
     assert named <= COMMANDS.keys()
