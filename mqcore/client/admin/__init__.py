@@ -31,6 +31,7 @@ from mqcore.client.admin.groups import (
 from mqcore.client.admin.link import AdminError, Found, Target, Unreachable
 from mqcore.client.admin.messages import QueueEntries, StoredEntry
 from mqcore.client.admin.offsets import ClientOffsets, GroupOffset, OffsetReset, QueueReset
+from mqcore.client.admin.overview import TopicOnBroker
 from mqcore.client.admin.sending import DeadLetter, Resent, SendTime
 from mqcore.client.admin.statistics import Stats, StatsWindow, TopicActivity
 from mqcore.client.admin.topics import QueuePositions, TopicStats
@@ -77,6 +78,7 @@ __all__ = [
     "Target",
     "TopicActivity",
     "TopicConsumption",
+    "TopicOnBroker",
     "TopicStats",
     "TracedConsume",
     "TracedEnd",

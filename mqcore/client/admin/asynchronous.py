@@ -2,8 +2,8 @@
 from __future__ import annotations
 
 from mqcore.client.admin.acl import Acl
-from mqcore.client.admin.brokers import Brokers
 from mqcore.client.admin.name_servers import NameServerCalls
+from mqcore.client.admin.overview import Overview
 from mqcore.client.admin.sending import AdminSends
 from mqcore.client.admin.statistics import Statistics
 from mqcore.client.admin.traces import Traces
@@ -12,7 +12,7 @@ from mqcore.client.admin.transactions import Transactions
 
 
 class AsyncAdmin(
-    Brokers, Statistics, Transactions, Traces, AdminSends, Tracking, NameServerCalls, Acl,
+    Overview, Statistics, Transactions, Traces, AdminSends, Tracking, NameServerCalls, Acl,
 ):
     """Administration of a cluster, for asyncio; use it with `async with`.
 

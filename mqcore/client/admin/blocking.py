@@ -141,6 +141,14 @@ class Admin(BlockingRole[AsyncAdmin]):
     broker_lags: Final = _Waits(AsyncAdmin.broker_lags)
     metadata: Final = _Waits(AsyncAdmin.metadata)
 
+    # -- all masters at a time --------------------------------------------------------------------
+
+    topics_on_brokers: Final = _Waits(AsyncAdmin.topics_on_brokers)
+    groups_on_brokers: Final = _Waits(AsyncAdmin.groups_on_brokers)
+    backlogs: Final = _Waits(AsyncAdmin.backlogs)
+    offsets_on_brokers: Final = _Waits(AsyncAdmin.offsets_on_brokers)
+    groups_by_topic: Final = _Waits(AsyncAdmin.groups_by_topic)
+
     # -- statistics -------------------------------------------------------------------------------
 
     stats: Final = _Waits(AsyncAdmin.stats)

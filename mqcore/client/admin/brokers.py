@@ -208,7 +208,11 @@ class Brokers(Groups, Link):
         ordered_only   only of topics whose queues are ordered
         """
         checks.flag(ordered_only, "ordered_only")
-        target = await self._address(broker)
+        return await self._backlogs(await self._address(broker), ordered_only)
+
+    async def _backlogs(
+        self, target: Target, ordered_only: bool = False,
+    ) -> tuple[GroupBacklog, ...]:
         answer = await self._ask(target.address, RequestCode.GET_BROKER_CONSUME_STATS,
                                  {"isOrder": "true" if ordered_only else "false"}, slow=True)
         found = []

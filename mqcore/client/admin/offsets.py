@@ -168,7 +168,9 @@ class Offsets(Groups, Link):
     @limited
     async def all_offsets(self, broker: str) -> tuple[GroupOffset, ...]:
         """All that groups committed at one broker (43)."""
-        target = await self._address(broker)
+        return await self._all_offsets(await self._address(broker))
+
+    async def _all_offsets(self, target: Target) -> tuple[GroupOffset, ...]:
         answer = await self._ask(
             target.address, RequestCode.GET_ALL_CONSUMER_OFFSET, slow=True)
         table = document(answer, target.address).object("offsetTable")

@@ -1,0 +1,41 @@
+"""Options and arguments that several nouns have in common."""
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from mqcore.wire.codes import PERM_READ, PERM_WRITE
+
+QUEUES_MAX = 65_535
+
+topic_argument = click.argument("topic")
+group_argument = click.argument("group")
+cluster_option = click.option("--cluster", metavar="NAME", help="Only the brokers of this cluster.")
+broker_option = click.option("-b", "--broker", metavar="NAME",
+                             help="Only this broker: its name, or host:port.")
+
+
+class Permission(click.ParamType):
+    """`r`, `w`, `rw`, `none`, or RocketMQ's number."""
+
+    name = "rw|r|w|none"
+    WORDS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
+
+    def convert(self, value: Any, param: click.Parameter | None,
+                ctx: click.Context | None) -> int:
+        """The bits of a permission."""
+        if isinstance(value, int):
+            return value
+        word = str(value).lower()
+        if word in self.WORDS:
+            return self.WORDS[word]
+        if word in ("0", "2", "4", "6"):
+            return int(word)
+        self.fail(f"{value!r}: expected rw, r, w or none", param, ctx)
+
+
+def permission(perm: int) -> str:
+    """The word for permission bits."""
+    word = ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "")
+    return word or "none"

@@ -1,0 +1,1 @@
+"""The frame of every command: contexts, connections, output, confirmation, exit statuses."""

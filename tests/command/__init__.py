@@ -1,0 +1,1 @@
+"""The `mqcore` command: each noun and verb, as a process and in this one."""

@@ -1,0 +1,91 @@
+"""The cluster that commands are tried on: ours, and with MQCORE_TEST_STOCK=1 the stock broker."""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mqcore.client import Admin, Message, Producer
+from tests.support.ci import unavailable
+from tests.support.command import Done, mqcore
+from tests.support.mqcore_process import mqcore_up
+from tests.support.stock import have_stock, stock_cluster
+
+_CHOICE = os.environ.get("MQCORE_TEST_STOCK", "")
+BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A name server with one broker, and commands that ask it."""
+
+    kind: str                   # "mqcore" or "stock"
+    namesrv: str
+    broker: str                 # host:port
+    broker_name: str
+
+    def run(self, *arguments: object) -> Done:
+        """`mqcore arguments -n ...` to its end."""
+        return mqcore(*arguments, "-n", self.namesrv)
+
+    def text(self, *arguments: object) -> str:
+        """What a command prints that must succeed."""
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: object) -> Any:
+        """The document that a command prints with `--json`; it must succeed."""
+        return json.loads(self.text(*arguments, "--json"))
+
+    def refused(self, *arguments: object) -> tuple[int, str]:
+        """The exit status, and the one line on standard error, of a command that fails."""
+        done = self.run(*arguments)
+        assert done.returncode != 0
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.returncode, done.stderr.removeprefix("Error: ").rstrip("\n")
+
+    def send(self, topic: str, *bodies: str, **options: Any) -> list[str]:
+        """Store messages; their ids."""
+        with Producer("command-tests", namesrv=self.namesrv) as producer:
+            return [producer.send(Message(topic, body, **options)).message_id for body in bodies]
+
+    def commit(self, group: str, topic: str, consumed: int) -> None:
+        """A group that has consumed so many messages of each queue."""
+        with Admin(self.namesrv) as admin:
+            admin.create_group(group)
+            for one in admin.topic_stats(topic).queues:
+                admin.set_offset(group, one.queue, min(one.min_offset + consumed, one.max_offset))
+
+
+@pytest.fixture(scope="package", params=BROKERS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+            ) -> Iterator[Cluster]:
+    """The broker under test, shared by these tests, which use topics and groups of their own."""
+    folder = tmp_path_factory.mktemp(f"{request.param}-command")
+    if request.param == "mqcore":
+        with mqcore_up(folder) as broker:
+            yield _cluster("mqcore", broker.namesrv_addr, broker.broker_addr)
+        return
+    if not have_stock():
+        unavailable("needs java, and mvn or an earlier download of the stock broker")
+    with stock_cluster(folder, is_kept=False) as stock:
+        yield _cluster("stock", stock.namesrv_addr, stock.broker_addr)
+
+
+def _cluster(kind: str, namesrv: str, broker: str) -> Cluster:
+    with Admin(namesrv) as admin:
+        (found,) = admin.clusters()
+    return Cluster(kind, namesrv, broker, found.brokers[0].broker_name)
+
+
+@pytest.fixture(autouse=True)
+def _own_contexts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads the contexts or variables of who runs it."""
+    monkeypatch.setenv("MQCORE_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("NAMESRV_ADDR", "MQCORE_CONTEXT", "MQCORE_ACCESS_KEY", "MQCORE_SECRET_KEY"):
+        monkeypatch.delenv(name, raising=False)
