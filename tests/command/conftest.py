@@ -33,7 +33,7 @@ class Cluster:
         return mqcore(*arguments, "-n", self.namesrv)
 
     def text(self, *arguments: object) -> str:
-        """What a command prints that must succeed."""
+        """The output of a command that must succeed."""
         done = self.run(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -23,7 +23,7 @@ def member(cluster: Cluster, group: str, topic: str, tags: str = "*") -> Iterato
 def _has_its_queues(cluster: Cluster, group: str) -> bool:
     """Whether the retry topic's queue is shared out as well, the last one to be."""
     shown = cluster.json("group", "show", group)
-    return bool(shown["members"]) and not any("nobody has" in one for one in shown["problems"])
+    return bool(shown["members"]) and not any("no member has" in one for one in shown["problems"])
 
 
 def test_a_group_is_created_edited_paused_resumed_and_removed(cluster: Cluster) -> None:

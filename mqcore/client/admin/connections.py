@@ -307,14 +307,14 @@ def _other_subscriptions(members: Sequence[RunningInfo]) -> list[str]:
 
 
 def _owners(queues: Sequence[MessageQueue], members: Sequence[RunningInfo]) -> list[str]:
-    """A sentence for each queue that nobody has, or more than one."""
+    """A sentence for each queue without an owner, or with several."""
     found = []
     for queue in queues:
         owners = [member.client_id for member in members for held in member.queues
                   if held.queue == queue and not held.dropped]
         where = f"queue {queue.queue_id} of topic {queue.topic} at {queue.broker_name}"
         if not owners:
-            found.append(f"nobody has {where}")
+            found.append(f"no member has {where}")
         elif len(owners) > 1:
             found.append(f"{' and '.join(owners)} both have {where}")
     return found

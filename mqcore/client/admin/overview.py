@@ -47,7 +47,11 @@ class Overview(Brokers, Offsets, Link):
 
     @limited
     async def groups_on_brokers(self, *, cluster: str | None = None) -> Found[GroupOnBroker]:
-        """The settings of all groups on each master (201); sorted by group, then broker."""
+        """
+        The settings of all groups on each master (201); sorted by group, then broker.
+
+        cluster   only the masters of this cluster; None = all
+        """
         answers, failures = await self._read(
             "settings of groups", await self._masters(None, cluster), self._group_configs)
         found = [GroupOnBroker(target.name, target.address, config)
@@ -57,7 +61,11 @@ class Overview(Brokers, Offsets, Link):
 
     @limited
     async def backlogs(self, *, cluster: str | None = None) -> Found[GroupBacklog]:
-        """How far each group is with each topic, on each master (317)."""
+        """
+        How far each group is with each topic, on each master (317).
+
+        cluster   only the masters of this cluster; None = all
+        """
         answers, failures = await self._read(
             "backlogs of groups", await self._masters(None, cluster), self._backlogs)
         found = [backlog for _, backlogs in answers for backlog in backlogs]
@@ -66,7 +74,11 @@ class Overview(Brokers, Offsets, Link):
 
     @limited
     async def offsets_on_brokers(self, *, cluster: str | None = None) -> Found[GroupOffset]:
-        """All offsets that groups committed, on each master (43)."""
+        """
+        All offsets that groups committed, on each master (43).
+
+        cluster   only the masters of this cluster; None = all
+        """
         async def one(target: Target) -> tuple[GroupOffset, ...]:
             return await self._all_offsets(target)
 
@@ -78,7 +90,11 @@ class Overview(Brokers, Offsets, Link):
     async def groups_by_topic(
         self, *, cluster: str | None = None,
     ) -> dict[str, frozenset[str]]:
-        """The groups that have offsets of each topic. Raises AdminError without an answer."""
+        """
+        The groups that have offsets of each topic. Raises AdminError without an answer.
+
+        cluster   only the masters of this cluster; None = all
+        """
         groups: defaultdict[str, set[str]] = defaultdict(set)
         for offset in await self.offsets_on_brokers(cluster=cluster):
             groups[offset.queue.topic].add(offset.group)
