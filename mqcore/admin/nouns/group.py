@@ -395,7 +395,7 @@ async def _count_of(admin: AsyncAdmin, topic: str) -> int:
 @click.argument("member", required=False)
 @reads()
 async def stack_command(admin: AsyncAdmin, group: str, member: str | None) -> View:
-    """What members say of themselves, with the stacks of their threads."""
+    """Settings and thread stacks that members report."""
     connected = (await admin.members(group)).members
     ids = [one.client_id for one in connected]
     if not ids:

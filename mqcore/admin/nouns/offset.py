@@ -138,7 +138,7 @@ async def copy_command(admin: AsyncAdmin, source: str, target: str, topic: str) 
 
 
 async def _committed(admin: AsyncAdmin, group: str, topic: str) -> dict[MessageQueue, int]:
-    """What a group has committed for a topic; asked by topic, brokers tell 0 for nothing."""
+    """Committed offsets of a topic. A query by topic would give 0 for queues without one."""
     return {one.queue: one.consumer_offset for one in (await admin.lag(group)).queues
             if one.queue.topic == topic}
 

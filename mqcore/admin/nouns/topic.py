@@ -152,7 +152,7 @@ counts = click.IntRange(0, QUEUES_MAX)
 @click.option("--queues", default=8, show_default=True, type=click.IntRange(1, QUEUES_MAX),
               help="Queues on each broker.")
 @click.option("--perm", default="rw", show_default=True, type=Permission(),
-              help="What clients may do.")
+              help="Permission of clients.")
 @click.option("--ordered", is_flag=True, help="Name servers tell that its queues are ordered.")
 @broker_option
 @cluster_option
@@ -190,7 +190,7 @@ def _existing(found: Sequence[TopicOnBroker]) -> list[str]:
 @click.option("--queues", type=click.IntRange(1, QUEUES_MAX), help="Read and write queues.")
 @click.option("--read-queues", type=counts, help="Queues that consumers read.")
 @click.option("--write-queues", type=counts, help="Queues that producers use.")
-@click.option("--perm", type=Permission(), help="What clients may do.")
+@click.option("--perm", type=Permission(), help="Permission of clients.")
 @broker_option
 @cluster_option
 @changes

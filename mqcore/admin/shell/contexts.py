@@ -207,7 +207,7 @@ def _toml(value: str | bool) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace a file as a whole; its owner alone may read it."""
+    """Replace a file as a whole; only its owner may read it."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ WATCH_MIN_S = 0.1
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    What a command is about to change.
+    The change that a command is about to make.
 
     before     what will change, as it stands now
     work       makes the change; its view is the command's result

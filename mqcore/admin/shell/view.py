@@ -102,7 +102,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Lines as they are to be read."""
+    """Lines of text."""
 
     text: Sequence[str]
 
@@ -117,7 +117,7 @@ Part = Table | Facts | Text
 @dataclass(frozen=True, slots=True)
 class View:
     """
-    What a command found.
+    The result of a command that reads.
 
     document   for `--json`: raw numbers, times in UTC, keys that stay
     parts      for people
