@@ -21,6 +21,8 @@ COMMANDS = {                       # name -> module, object, one line for the ov
               "Consumer groups: ls, show, create, edit, pause, resume, rm, stack, plan."),
     "offset": ("mqcore.admin.nouns.offset", "offset_group",
                "Committed offsets: show, reset, copy, export, import."),
+    "message": ("mqcore.admin.nouns.message", "message_group",
+                "Messages: get, find, tail, trace, resend."),
     "acl": ("mqcore.admin.access", "acl_group", "Access files: init, check."),
     "send": ("mqcore.admin.messages", "send_command", "Send messages."),
     "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),

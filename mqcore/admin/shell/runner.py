@@ -4,7 +4,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
@@ -132,6 +132,39 @@ async def _read(
                 return status_of(view.missing[0].error) if view.missing else view.status
             sys.stdout.flush()
             await asyncio.sleep(output.watch_s)
+
+
+def streams(
+    command: Callable[..., AsyncIterator[tuple[Mapping[str, Any], str]]],
+) -> Callable[..., None]:
+    """
+    A command that prints items as they come, until Ctrl-C or its own end.
+
+    The async generator gets `connection` and its own options, and yields documents with their
+    lines for people. It makes its own client.
+    """
+
+    @wraps(command)
+    def run(*, connection: Connection, as_ndjson: bool, **options: Any) -> None:
+        async def work() -> Exit:
+            async for document, line in command(connection, **options):
+                if as_ndjson:
+                    click.echo(json_line(document))
+                else:
+                    say(line)
+                sys.stdout.flush()
+            return Exit.DONE
+
+        async def told() -> Exit:
+            try:
+                return await work()
+            except (RocketMQError, OSError) as error:
+                raise Failure(str(error), status_of(error)) from error
+
+        _run(told())
+
+    run = click.option("--ndjson", "as_ndjson", is_flag=True, help="One JSON line an item.")(run)
+    return connects(run)
 
 
 def changes(command: Callable[..., Coroutine[Any, Any, Plan]]) -> Callable[..., None]:

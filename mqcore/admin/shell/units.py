@@ -5,6 +5,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from mqcore.client.admin.checks import moment_ms
+
 UNKNOWN = "unknown"
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _AGES = ((86_400, "d"), (3_600, "h"), (60, "m"))
@@ -56,6 +58,16 @@ def iso(at: datetime | None) -> str | None:
     if at is None:
         return None
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def iso_of(seconds: float) -> str:
+    """A time of the epoch for JSON: UTC, milliseconds."""
+    return iso(datetime.fromtimestamp(seconds, UTC)) or ""
+
+
+def moment_of(text: str) -> datetime:
+    """A time as commands take it: `1h ago`, an ISO time. Raises ConfigError."""
+    return datetime.fromtimestamp(moment_ms(text, "time", datetime.now(UTC)) / 1000, UTC)
 
 
 def seconds_since(at: datetime | None) -> float | None:
