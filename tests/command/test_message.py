@@ -165,4 +165,4 @@ def test_resend_stores_a_copy_or_hands_it_to_a_member(cluster: Cluster) -> None:
         done = cluster.json("message", "resend", message_id, "-g", "G-again")
         assert done["result"] == "CR_SUCCESS"
         assert len(got) >= 1
-    assert cluster.refused("message", "resend", message_id, "-g", "G-nobody")[0] == 3
+    assert cluster.refused("message", "resend", message_id, "-g", "G-none")[0] == 3

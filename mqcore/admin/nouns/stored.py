@@ -19,7 +19,7 @@ def document_of(message: ReceivedMessage) -> dict[str, Any]:
     The document of a message.
 
     `body` has a body of UTF-8, `bodyBase64` another one, `brokenBody` one that cannot be
-    decompressed, as it is stored.
+    decompressed, in the words of the error.
     """
     shown: dict[str, Any] = {
         "topic": message.topic, "messageId": message.message_id,
@@ -57,7 +57,7 @@ def preview(document: dict[str, Any]) -> str:
 
 
 def row_of(document: dict[str, Any]) -> dict[str, Any]:
-    """A document with what tables show of it."""
+    """A document with the fields of its row in a table."""
     return {
         **document, "preview": preview(document),
         "place": f"{document['broker']}/{document['queueId']}/{document['queueOffset']}",
