@@ -33,6 +33,7 @@ from mqcore.broker.following import (
     take_groups,
     take_offsets,
     take_topics,
+    version_of,
 )
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.own_commits import Commit
@@ -317,7 +318,7 @@ class Following:
                 self._offsets_trouble = str(error)
             raise
         self._keep_transactions()
-        self._offsets_version = (said.get(TABLE_VERSION) or "") if noted else ""
+        self._offsets_version = version_of(said.get(TABLE_VERSION)) if noted else ""
         await self._give_some_back()
 
     def _keep_transactions(self) -> None:

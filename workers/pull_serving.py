@@ -65,6 +65,7 @@ WHY: dict[int, str] = {
     AccessReason.ACCESS_SIGNATURE: "wrong signature",
     AccessReason.ACCESS_TOPIC: "no permission for the topic",
     AccessReason.ACCESS_GROUP: "no permission for the group",
+    AccessReason.ACCESS_FIELDS: "a field before AccessKey",
 }
 
 log = logging.getLogger("mqcore.pull-serving")

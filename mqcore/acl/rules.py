@@ -25,7 +25,9 @@ from mqcore.wire.codes import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
 )
+from mqcore.wire.command import Command
 from mqcore.wire.numbers import I64_MAX, I64_MIN
+from mqcore.wire.signed import ACCESS_KEY, SIGNATURE, trouble
 from mqcore.wire.topics import DataVersion
 
 ACCOUNTS_MAX = 100_000
@@ -36,7 +38,7 @@ PERMISSIONS = {
     "DENY": DENY, "PUB": PUB, "SUB": SUB,
     "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB,
 }
-ACCESS_KEY, SIGNATURE, UNSIGNED = "AccessKey", "Signature", ("Signature", "_UNIQUE_KEY_QUERY")
+UNSIGNED = (SIGNATURE, "_UNIQUE_KEY_QUERY")
 # Where messages wait that were sent to other topics: delayed ones, halves, and halves given up.
 HOLDING_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
@@ -278,12 +280,13 @@ class Rules:
                     self.accounts[account.access_key] = account
 
     def identify(
-        self, ext: Mapping[str, str | None], body: bytes, host: str
+        self, request: Command, host: str
     ) -> Generator[None, None, Account | AccessRefusal | None]:
         """
         Whose request it is; None: an address that needs no account, or no permission. With pauses
         for long bodies.
         """
+        ext: Mapping[str, str | None] = request.ext or {}
         address = addresses.packed(host)
         if addresses.contains(self.white, address):
             return None
@@ -296,7 +299,11 @@ class Rules:
                 "unknown access key", f"{EXCEPTION}No acl config for {key[:64]}", key)
         if addresses.contains(account.white, address):
             return None
-        expected = yield from signature_in_turns(account.secret_key, ext, body)
+        wrong = trouble(request.code, ext, len(request.body))
+        if wrong:
+            return AccessRefusal(wrong, f"{EXCEPTION}Check signature failed for accessKey={key}: "
+                                        f"{wrong}", key)
+        expected = yield from signature_in_turns(account.secret_key, ext, request.body)
         given = (ext.get(SIGNATURE) or "").encode("utf-8", "replace")
         if not hmac.compare_digest(expected, given):
             return AccessRefusal(

@@ -99,7 +99,7 @@ class AccessControl:
             return self._refuse(request, AccessRefusal(
                 "a header that cannot be checked",
                 f"{EXCEPTION}a request of more than 393216 bytes needs a plain header"))
-        found = yield from self.rules.identify(command.ext or {}, command.body, host)
+        found = yield from self.rules.identify(command, host)
         if isinstance(found, AccessRefusal):
             return self._refuse(request, found)
         if found is None:

@@ -13,6 +13,7 @@ word: the log comes by another way, and what was settled behind its end is settl
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -34,6 +35,7 @@ from mqcore.wire.topics import DataVersion, TopicConfig
 ROWS_A_TURN = 200
 DELAY_MEMBERS = ("offsetTable", "logPosition", "delivered")
 _SEPARATOR = "@"
+_VERSION = re.compile("[0-9a-f]{8}-[0-9]{1,19}")
 _log = logging.getLogger(__name__)
 
 Entry = TypeVar("Entry", TopicConfig, GroupConfig)
@@ -173,6 +175,14 @@ def position_of(text: str) -> int:
     if position is None:
         raise AnswerError(f"its log ends at {text!r:.40}, expected a position")
     return position
+
+
+def version_of(text: str | None) -> str:
+    """
+    A version of offsets in an answer, to be asked with; '': none. A master of ours says eight
+    digits and a number. A longer text is a peer's own, which the broker's account would sign.
+    """
+    return text if text is not None and _VERSION.fullmatch(text) else ""
 
 
 def _as_read(value: dict[str, Any]) -> Any:

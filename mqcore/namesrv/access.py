@@ -90,7 +90,7 @@ class AccessControl:
         if request.code in self._free:
             return None
         host = remote.rpartition(":")[0]
-        found = yield from self._rules.identify(request.ext or {}, request.body, host)
+        found = yield from self._rules.identify(request, host)
         admin = request.code in ADMIN_CODES
         if isinstance(found, Account):
             refusal = self._rules.refusal(found, request.code, _needs(request), admin=admin)

@@ -84,7 +84,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
 def ours(rules: Rules, host: str, frame: bytes) -> str:
     """"ok" or the remark."""
     command = wire.decode(frame)
-    found = finished(rules.identify(command.ext or {}, command.body, host))
+    found = finished(rules.identify(command, host))
     if isinstance(found, AccessRefusal):
         return found.remark
     if found is None or needs.is_trace(command):

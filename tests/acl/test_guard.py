@@ -200,7 +200,7 @@ def test_random_requests_are_judged_as_in_the_coordinator(tmp_path: Path):
             for _ in range(60):
                 command, host = requests.request(chance), chance.choice(requests.V4)
                 found, _ = probe.judge(requests.frame(command), addresses.packed(host))
-                account = finished(rules.identify(command.ext or {}, command.body, host))
+                account = finished(rules.identify(command, host))
                 if found == "asked":
                     assert not isinstance(account, AccessRefusal)
                     continue

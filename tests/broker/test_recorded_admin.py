@@ -309,6 +309,9 @@ def test_the_runtime_figures_that_tools_read_have_their_recorded_form(
         assert ours[name] == theirs[name], name
 
 
+ACCOUNT = ("AccessKey", "Signature", "OnsChannel")      # C++'s tool and member say theirs
+
+
 @pytest.mark.parametrize("exchange", recorded("to-client", 307, 309))
 def test_questions_to_consumers_are_passed_on_alike(
     bench: Bench, exchange: dict[str, Any]
@@ -328,8 +331,10 @@ def test_questions_to_consumers_are_passed_on_alike(
     (connection, question), = bench.connections.sent
     bench.connections.sent.clear()
     assert connection == 5
-    recorded_fields = {**asked, "brokerName": "broker-a"} if exchange["code"] == 309 else asked
+    recorded_fields = {name: value for name, value in asked.items() if name not in ACCOUNT} | (
+        {"brokerName": "broker-a"} if exchange["code"] == 309 else {})
     assert (question.code, question.ext) == (exchange["code"], recorded_fields)
     bench.broker.core.calls.answered(5, replace(wanted, opaque=question.opaque))
     (_, found), = bench.connections.sent
-    assert found == wanted
+    assert found == replace(wanted, ext=wanted.ext and {
+        name: value for name, value in wanted.ext.items() if name not in ACCOUNT})

@@ -51,6 +51,17 @@ def test_the_consumers_answer_is_passed_on_as_it_is(online: Bench) -> None:
         0, 7, "not set any response code", {"a": "b"}, b"{...}")
 
 
+def test_neither_side_hears_of_the_others_account(online: Bench) -> None:
+    account = {"AccessKey": "key", "Signature": "proof", "SecurityToken": "token", "#Layout": "0",
+               "zz": "whatever", "accessKey": "other"}
+    assert online.ask(307, {**ASKED, **account}, body=b"more", connection=TOOL) is None
+    question = forwarded(online)
+    assert (question.ext, question.body) == (ASKED, b"")
+
+    reply(online, question, ext={**account, "a": "b"})
+    assert answer(online).ext == {"a": "b", "zz": "whatever", "accessKey": "other"}
+
+
 def test_a_message_to_consume_goes_along_with_the_question(online: Bench) -> None:
     online.store.records[500] = b"the record"
     fields = {"consumerGroup": "G", "clientId": "client-1",

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
+from mqcore.client.core.signature import Credentials, sign
 from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import encode, request
+from tests.acl.test_broker import Signer
 from tests.interop.accounts import (
     ACCOUNTS,
     ADMIN,
@@ -224,6 +227,21 @@ def test_else_a_request_is_judged_by_what_it_touches(world: World) -> None:
 
 
 NO_ROUTE = "No route info of this topic"
+
+
+def test_both_take_what_our_clients_sign_with_a_layout_and_ours_alone_looks_at_it(
+    world: World,
+) -> None:
+    for side in world.sides:
+        with Signer(side.broker_addr) as peer:
+            for kept in (True, False):
+                command = request(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Java"})
+                sign(command, Credentials(*ADMIN))
+                if not kept:              # the same signed text, as another question
+                    command.code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
+                peer.send(encode(command))
+                answer = peer.answer_to(command.opaque)
+                assert (answer.code == 0) == (kept or side.kind == "stock"), answer
 
 
 def test_java_clients_get_routes_by_account(world: World, as_stock: Side) -> None:

@@ -15,20 +15,25 @@ from mqcore.wire.codes import FLAG_RESPONSE, ResponseCode, version_ordinal, vers
 from mqcore.wire.command import Command, encode
 from mqcore.wire.command import request as make_request
 from mqcore.wire.ids import parse_offset_message_id
+from mqcore.wire.signed import OF_ACCOUNTS
 
 RELAY_TIMEOUT_MS = 10_000
+# What is passed on: the fields of both headers, 5.x's among them. No account is part of them.
+RELAYED = frozenset((
+    "consumerGroup", "clientId", "jstackEnable", "msgId", "brokerName", "topic", "topicSysFlag",
+    "groupSysFlag"))
 ORDINAL_3_1_8 = version_ordinal("3.1.8") - 1       # of its snapshot, the first that can answer
 
 
 def running_info(core: Core, request: Request) -> Answer | None:
     """GET_CONSUMER_RUNNING_INFO (307): what a consumer has in its hands."""
-    return _relay(core, request, dict(request.command.ext or {}))
+    return _relay(core, request, {})
 
 
 def consume_directly(core: Core, request: Request) -> Answer | None:
     """CONSUME_MESSAGE_DIRECTLY (309): a consumer gets one stored message, outside its queues."""
     fields = Fields.of(request.command)
-    ext = {**fields.ext, "brokerName": core.settings.broker.name}
+    ext: dict[str, str | None] = {"brokerName": core.settings.broker.name}
     message_id = fields.ext.get("msgId")
     if not message_id:
         return _relay(core, request, ext)
@@ -43,10 +48,11 @@ def consume_directly(core: Core, request: Request) -> Answer | None:
 
 
 def _relay(
-    core: Core, request: Request, ext: dict[str, str | None], body: bytes = b""
+    core: Core, request: Request, more: dict[str, str | None], body: bytes = b""
 ) -> Answer | None:
     """Ask the client that the header names, and answer with what it says."""
     fields = Fields.of(request.command)
+    ext = {name: value for name, value in fields.ext.items() if name in RELAYED} | more
     group, client_id = fields.text("consumerGroup"), fields.text("clientId")
     client = _member(core, group, client_id)
     if client is None:
@@ -81,10 +87,15 @@ def _member(core: Core, group: str, client_id: str) -> Client | None:
 
 
 def _answer(request: Request, end: Command) -> Command:
-    """The client's own answer, its language and version too, as one to the tool's request."""
-    return replace(
-        end, opaque=request.command.opaque, flag=FLAG_RESPONSE, codec=request.command.codec
-    )
+    """
+    The client's own answer, its language and version too, as one to the tool's request; without
+    what says whose account a client has.
+    """
+    ext = end.ext
+    if ext is not None:
+        ext = {name: value for name, value in ext.items() if name not in OF_ACCOUNTS}
+    return replace(end, opaque=request.command.opaque, flag=FLAG_RESPONSE,
+                   codec=request.command.codec, ext=ext)
 
 
 def _no_answer(client: Client, end: CallEnd) -> Answer:

@@ -9,10 +9,14 @@ from dataclasses import dataclass, field
 
 from mqcore.client.errors import ConfigError
 from mqcore.wire.command import Command
-
-ACCESS_KEY = "AccessKey"
-SECURITY_TOKEN = "SecurityToken"
-SIGNATURE = "Signature"
+from mqcore.wire.signed import (
+    ACCESS_KEY,
+    LAYOUT,
+    SECURITY_TOKEN,
+    SIGNATURE,
+    WITHOUT_LAYOUT,
+    layout,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,13 @@ def signer(credentials: Credentials | None) -> Callable[[Command], None] | None:
 
 
 def sign(command: Command, credentials: Credentials) -> None:
-    """Add key, token and signature to a request, last of all changes to its ext fields.
+    """Add key, token, layout and signature to a request, last of all changes to its ext fields.
 
     The signature is Base64(HMAC-SHA1(secret, `signed_text`, then body)).
     """
     ext = named(command.ext, credentials)
+    if command.code not in WITHOUT_LAYOUT:
+        ext[LAYOUT] = layout(command.code, ext, len(command.body))
     digest = hmac.new(credentials.secret_key.encode(), signed_text(ext), hashlib.sha1)
     digest.update(command.body)
     ext[SIGNATURE] = base64.b64encode(digest.digest()).decode()

@@ -7,6 +7,9 @@
 #        `passed`, and is judged there from its first byte. What the coordinator gives back was decided.
 #   AR4  What is signed is what is served: names and values are taken from the same places, and of
 #        a name that comes twice both take the last value.
+#   AR6  The access key is the first field that is signed, but for the layout, which is looked at where
+#        the coordinator decides (mqcore/wire/signed.py): a text that begins with a layout is taken
+#        with it alone.
 #   AR5  What is signed has a bound: a body that is longer than any message may be is refused unread.
 #
 # Nothing is made for a request but a digest.
@@ -33,6 +36,7 @@ cpdef enum AccessReason:
     ACCESS_SIGNATURE = 3
     ACCESS_TOPIC = 4
     ACCESS_GROUP = 5
+    ACCESS_FIELDS = 6                  # AR6
 
 cdef struct AccessRefusal:
     int32_t reason                     # AccessReason

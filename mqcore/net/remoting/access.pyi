@@ -8,6 +8,7 @@ class AccessReason(IntEnum):
     ACCESS_SIGNATURE = 3
     ACCESS_TOPIC = 4
     ACCESS_GROUP = 5
+    ACCESS_FIELDS = 6
 
 class AccessProbe:
     def __init__(self, segment: Segment, body_max: int = ...) -> None: ...

@@ -143,6 +143,8 @@ cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, in
         at = put_literal(at, "No acl config for ")
     elif reason == ACCESS_SIGNATURE:
         at = put_literal(at, "Check signature failed for accessKey=")
+    elif reason == ACCESS_FIELDS:
+        at = put_literal(at, "A field before AccessKey, accessKey=")
     elif reason == ACCESS_TOPIC:
         at = put_literal(at, "No default permission for topic:")
     else:
@@ -273,6 +275,14 @@ cdef bint is_signed_by(AccessGuard* g, const AccessAccount* account, const Reque
                    all.length, digest)
     signature_store(expected, digest)
     return is_same(expected, given)
+
+
+cdef bint is_key_first(const AccessGuard* g, bint layout_may_be) noexcept nogil:
+    """AR6. There is an access key."""
+    cdef const SignedField* first = &g.fields.fields[g.fields.sorted[0]]
+    if layout_may_be and is_literal(first.name.start, first.name.length, "#Layout"):
+        first = &g.fields.fields[g.fields.sorted[1]]
+    return is_literal(first.name.start, first.name.length, "AccessKey")
 
 
 # -- permissions -------------------------------------------------------------------------------------
@@ -422,6 +432,8 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
         return HANDLED
     if not access_of(c).proved:
         g.transport.work += CHECK_WORK + request.length
+        if not is_key_first(g, not decided):
+            return access_refuse(g, c, request, ACCESS_FIELDS, name, length)
         if not is_signed_by(g, account, request, field(g, literal("Signature"))):
             return access_refuse(g, c, request, ACCESS_SIGNATURE, name, length)
         access_of(c).proved = True

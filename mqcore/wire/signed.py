@@ -1,0 +1,44 @@
+"""
+Fields of a request that say whose it is, and its layout (docs/acl.md, "Layout").
+
+RocketMQ signs the values of a request one behind the other: neither its code, nor the names, nor
+where a value ends. Whoever holds a signature can so cut the signed text into another request. The
+layout closes that: one more field, signed like the others, that says code, names and lengths.
+Stock's brokers sign and ignore it. No signed field may stand before the access key but the layout.
+So a text that begins with a layout is never taken without it.
+"""
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+from mqcore.wire.codes import RequestCode
+
+ACCESS_KEY, SECURITY_TOKEN, SIGNATURE = "AccessKey", "SecurityToken", "Signature"
+LAYOUT = "#Layout"
+OF_ACCOUNTS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, LAYOUT, "OnsChannel"))   # C++'s
+# Sends, pulls and ends of transactions have none: serving processes judge them natively.
+WITHOUT_LAYOUT = frozenset((
+    RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION))
+_DIGITS = 32                       # of the digest, hexadecimal
+
+Ext = Mapping[str, str | None]
+
+
+def layout(code: int, ext: Ext, body_size: int) -> str:
+    """What LAYOUT has to be: a digest of the code, of all other fields' names and lengths."""
+    lengths = [(name, -1 if value is None else len(value.encode("utf-8", "replace")))
+               for name, value in sorted(ext.items()) if name not in (SIGNATURE, LAYOUT)]
+    text = json.dumps([code, lengths, body_size], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def trouble(code: int, ext: Ext, body_size: int) -> str:
+    """Why the fields of a signed request cannot be believed, or ''."""
+    if any(name < ACCESS_KEY and name != LAYOUT for name in ext):
+        return f"a field before {ACCESS_KEY}"
+    if LAYOUT in ext and (code in WITHOUT_LAYOUT or ext[LAYOUT] != layout(code, ext, body_size)):
+        return "another layout"
+    return ""
