@@ -22,7 +22,8 @@ cdef struct Asking:
 # A request went to the coordinator; one whose answer nobody waits for is not kept. Of a connection
 # with more than ASKED_MAX the oldest is forgotten.
 cdef void asked_add(Asking* a, Connection* c, const Header* header) noexcept nogil
-# A frame for the connection came from the coordinator: what it answers is settled.
+# A frame for the connection came from the coordinator: what it answers is settled; what it asks may be
+# answered (N24).
 cdef void asked_answered(Connection* c, const uint8_t* frame, int64_t length) noexcept nogil
 # The coordinator is another one since now.
 cdef void asked_orphaned(Asking* a) noexcept nogil

@@ -60,13 +60,16 @@ cdef void asked_answered(Connection* c, const uint8_t* frame, int64_t length) no
     cdef ForwardShare* own = forwarding_of(c)
     cdef Header header
     cdef int32_t word, header_length, i
-    if own.asked_count == 0 or length < FRAME_HEADER:
+    if length < FRAME_HEADER:
         return
     word = load_i32(frame + FRAME_LENGTH_SIZE)
     header_length = word & FRAME_HEADER_LENGTH_MASK
     if header_length > length - FRAME_HEADER or header_read(
             frame + FRAME_HEADER, header_length, word >> FRAME_CODEC_SHIFT == 1,
-            &header) == HEADER_BROKEN or not header.flag & RESPONSE_BIT:
+            &header) == HEADER_BROKEN:
+        return
+    if not header.flag & RESPONSE_BIT:
+        own.questions += header.flag & ONEWAY_BIT == 0
         return
     for i in range(own.asked_count):
         if own.asked[i].opaque == header.opaque:

@@ -11,6 +11,9 @@
 #       order in which connections asked: who has had one stands behind all who wait.
 #   N19  What others' lives depend on is marked for the coordinator, which does it before all else,
 #       whoever asks: what a crowd asks waits in another lane, and is not even read before its turn.
+#   N24  An answer is for a question: as many frames of a connection go there as answers as the
+#        coordinator that is there has asked it; others are dropped unread. A frame that only the
+#        coordinator can read is never urgent, and never kept.
 #   N22  Of each connection its last heartbeat is kept with the goodbyes since, for a coordinator that
 #        starts anew: all that is kept of it, or nothing, never an older state. It counts as its memory
 #        (N11). For what is more than KEPT_EACH_BYTES of each there is a quarter of that sum; one

@@ -76,19 +76,25 @@ cdef bint forwarding_open(Forwarding* f) noexcept nogil:
     return f.words != NULL
 
 
-cdef inline bint is_urgent(const Header* header) noexcept nogil:
+cdef inline bint is_answer(const Request* request) noexcept nogil:
+    return not request.unusual and request.header.flag & RESPONSE_BIT != 0
+
+
+cdef inline bint is_urgent(const Request* request) noexcept nogil:
     """N19: who is there, who holds which queue, how far it has come; and what clients were asked."""
-    cdef int32_t code = header.code
-    return (header.flag & RESPONSE_BIT or code == REQUEST_HEART_BEAT
+    cdef int32_t code = request.header.code
+    if request.unusual:                # its code is what somebody wrote before what cannot be read
+        return False
+    return (is_answer(request) or code == REQUEST_HEART_BEAT
             or code == REQUEST_UNREGISTER_CLIENT or code == REQUEST_LOCK_BATCH_MQ
             or code == REQUEST_UNLOCK_BATCH_MQ or code == REQUEST_UPDATE_CONSUMER_OFFSET)
 
 
-cdef bint too_much_waits(Forwarding* f, Connection* c, const Header* header,
+cdef bint too_much_waits(Forwarding* f, Connection* c, const Request* request,
                          int64_t length) noexcept nogil:
     """Whether one more frame of a connection, of `length` bytes, has to wait (N5)."""
     cdef ForwardShare* own = forwarding_of(c)
-    cdef bint urgent = is_urgent(header)
+    cdef bint urgent = is_urgent(request)
     if own.count >= FORWARDS_MAX:
         return True
     if own.bytes > 0 and own.bytes + length > FORWARD_SHARE_BYTES:
@@ -146,6 +152,8 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     cdef ParkedRequest* parked = NULL
     cdef uint8_t* place
     meet_coordinator(f)
+    if is_answer(request) and forwarding_of(c).questions == 0:
+        return HANDLED                 # N24
     if f.repeat_sent > 0 and f.repeat_at == c.slot:
         return HANDLE_WAIT             # N22
     if sent > FORWARD_BYTES_MAX:
@@ -157,7 +165,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
         refuse_forward(c, header, RESPONSE_SYSTEM_ERROR,
                "the request's header is too large: more than 393216 bytes")
         return HANDLED
-    if too_much_waits(f, c, header, sent) or (park != PARK_NOT and not may_park(f.parking, c, length)):
+    if too_much_waits(f, c, request, sent) or (park != PARK_NOT and not may_park(f.parking, c, length)):
         return HANDLE_WAIT
     if not forward_words(f):           # N14; and offsets that came before it go before it
         return HANDLE_STALL
@@ -173,7 +181,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     head = <ForwardHead*>place
     fill_forward_head(head, c)
     head.passed = request.passed
-    head.urgent = is_urgent(header)
+    head.urgent = is_urgent(request)
     head.parked = parked.id if parked != NULL else 0
     head.body_size = length - FRAME_HEADER_WORD - header_length
     memcpy(place + sizeof(ForwardHead), request.frame, sent)
@@ -182,7 +190,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     count_forwarded(f, c, 1, sent)
     if park == PARK_NOT:
         asked_add(&f.asking, c, header)
-    keep_for_later(f, c, request)
+    whole_frame_left(f, c, request)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
 
@@ -257,7 +265,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
     if own.long_place == 0 and not take_long_place(f, c):
         ring_wait_for_room(&f.requests.ring)      # who has a place goes on, and ends, when it is rung
         return HANDLE_WAIT
-    if own.long_sent == 0 and too_much_waits(f, c, header, length):
+    if own.long_sent == 0 and too_much_waits(f, c, request, length):
         end_long(f, c)
         return HANDLE_WAIT
     while own.long_sent < length:
@@ -271,7 +279,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
             return HANDLE_STALL
         fill_forward_head(head, c)
         head.passed = request.passed
-        head.urgent = is_urgent(header)
+        head.urgent = is_urgent(request)
         head.body_size = length - FRAME_HEADER_WORD - header_length
         head.part = (own.long_place << PART_PLACE_SHIFT) | (
             PART_NEXT if own.long_sent > 0 else 0) | (
@@ -283,9 +291,17 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         count_forwarded(f, c, FORWARD_PART_SHARE, size)
     end_long(f, c)
     asked_add(&f.asking, c, header)
-    keep_for_later(f, c, request)
+    whole_frame_left(f, c, request)
     f.transport.slot.figures[FIGURE_FORWARDED] += 1
     return HANDLED
+
+
+cdef inline void whole_frame_left(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
+    """It is in `requests` now."""
+    if is_answer(request):
+        forwarding_of(c).questions -= 1
+    elif not request.unusual:
+        keep_for_later(f, c, request)
 
 
 cdef void keep_for_later(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
@@ -294,8 +310,7 @@ cdef void keep_for_later(Forwarding* f, Connection* c, const Request* request) n
     cdef int32_t code = request.header.code
     cdef int32_t kept = 0                                # bytes that stay
     cdef int64_t room = LENGTH_WORD + <int64_t>request.length
-    if request.header.flag & RESPONSE_BIT or (
-            code != REQUEST_HEART_BEAT and code != REQUEST_UNREGISTER_CLIENT):
+    if code != REQUEST_HEART_BEAT and code != REQUEST_UNREGISTER_CLIENT:
         return
     if code == REQUEST_UNREGISTER_CLIENT:
         kept = own.kept_length
@@ -382,6 +397,7 @@ cdef void meet_coordinator(Forwarding* f) noexcept nogil:
             forwarding_of(f.transport.connections[i]).count = 0
             forwarding_of(f.transport.connections[i]).bytes = 0
             forwarding_of(f.transport.connections[i]).long_sent = 0          # N16
+            forwarding_of(f.transport.connections[i]).questions = 0
             f.transport.connections[i].tell_below = 0
     asked_orphaned(&f.asking)
     f.repeat_at = f.repeat_from = f.repeat_sent = 0

@@ -28,6 +28,7 @@ cdef struct ForwardShare:              # forward.pxd
     int32_t long_sent                  # bytes of its first frame that are in `requests` already
     int32_t long_place                 # of Forwarding.long_frames, + 1; 0: none
     int64_t long_ticket                # N15: its place in the line for one; 0: it wants none
+    int32_t questions                  # N24: that the coordinator asked, without an answer
     AskedRequest* asked                # N16: what the coordinator owes it, the oldest first
     int32_t asked_count
     int32_t asked_capacity
