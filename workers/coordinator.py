@@ -526,6 +526,7 @@ class Coordinator:
             if self._known_to >= 0 and not self._queues.settling:
                 self._take_over_topics()
             self._figures.put("access_refused_there", self._broker.core.access.refused)
+            self._figures.put("unserved_requests", self._broker.unserved.count)
             if self._following is not None:
                 self._figures.put("tables_age_ms", self._following.age_ms)
                 self._figures.put("offsets_given_back", self._following.given_back)

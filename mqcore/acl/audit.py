@@ -1,17 +1,20 @@
 """
 Audit lines: who asked for what, from where, and whether it was allowed; for refusals and for what
-changes a broker or name server. No secret, signature or message is ever part of one.
+changes a broker or name server; behind such a change, from which value to which. No secret,
+signature or message is ever part of one.
 """
 from __future__ import annotations
 
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mqcore.wire.codes import RequestCode
 
 TEXT_MAX = 200                     # characters of a peer's text in a line
+CHANGES_MAX = 16                   # values in a line
+ABSENT, NO_ACCOUNT = "nothing", "nobody"
 _log = logging.getLogger("mqcore.audit")
 
 
@@ -25,6 +28,11 @@ def name_of(code: int) -> str:
 
 def _shown(text: str) -> str:
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:TEXT_MAX])
+
+
+def _value(values: Mapping[str, object], name: str) -> str:
+    value = values.get(name)
+    return ABSENT if value is None else _shown(str(value))
 
 
 class Audit:
@@ -56,8 +64,35 @@ class Audit:
             _log.info("%s", json.dumps({"audit": fields}, ensure_ascii=False))
             return
         _log.info("audit: %s %s of %s from %s%s%s", fields["result"], fields["request"],
-                  fields["account"] or "nobody", remote, f" on {fields['what']}" if what else "",
+                  fields["account"] or NO_ACCOUNT, remote, f" on {fields['what']}" if what else "",
                   f": {fields['why']}" if refused else "")
+
+    def changed(
+        self, *, account: str, remote: str, code: int, what: str, before: Mapping[str, object],
+        after: Mapping[str, object],
+    ) -> None:
+        """
+        The values that a request changed, by name. Equal values are left out; there is no line
+        where all are equal.
+        """
+        names = [name for name in dict.fromkeys((*before, *after))
+                 if before.get(name) != after.get(name)]
+        if not names or self._form == "off" or not self._has_room():
+            return
+        shown = [(_shown(name), _value(before, name), _value(after, name))
+                 for name in names[:CHANGES_MAX]]
+        more = len(names) - len(shown)
+        if self._form == "json":
+            _log.info("%s", json.dumps({"audit": {
+                "account": _shown(account), "from": remote, "request": name_of(code),
+                "what": _shown(what), "result": "changed", "more": more,
+                "changes": [{"name": name, "before": old, "after": new}
+                            for name, old, new in shown]}}, ensure_ascii=False))
+            return
+        _log.info("audit: %s of %s from %s%s changed %s%s", name_of(code),
+                  _shown(account) or NO_ACCOUNT, remote, f" on {_shown(what)}" if what else "",
+                  ", ".join(f"{name} from {old} to {new}" for name, old, new in shown),
+                  f", and {more} more" if more else "")
 
     def missed(self, count: int) -> None:
         """So many more were not kept by who should have told of them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from mqcore.acl import addresses
 from mqcore.acl.addresses import PatternError
-from mqcore.acl.rules import PERMISSIONS, AclFile, split_permission, wrong_key
+from mqcore.acl.rules import PERMISSIONS, AclFile, Rules, split_permission, wrong_key
 from mqcore.wire.topics import DataVersion
 
 _TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
@@ -109,6 +109,17 @@ def without_account(file: AclFile, access_key: str, now_ms: int) -> dict[str, An
     document = _next(file, now_ms)
     document["accounts"] = [one for one in document["accounts"] or [] if _key(one) != access_key]
     return document
+
+
+def account_values(rules: Rules, access_key: str) -> dict[str, object]:
+    """An account's fields as its file has them, without the secret; {}: there is no account."""
+    path = rules.file_of.get(access_key)
+    for file in rules.files:
+        if file.path == path:
+            for account in file.document["accounts"]:
+                if _key(account) == access_key:
+                    return {**account, "secretKey": "hidden"}
+    return {}
 
 
 def with_white(file: AclFile, text: str, now_ms: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ requests that the serving processes have not decided (mqcore/net/remoting/access
 """
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 
 from mqcore.acl import needs
 from mqcore.acl.audit import Audit
@@ -174,6 +174,20 @@ class AccessControl:
         self.refused += 1
         self._told(request, refusal.access_key, refusal.reason)
         return Answer(ResponseCode.SYSTEM_ERROR, refusal.remark)
+
+    def changed(
+        self, request: Request, before: Mapping[str, object], after: Mapping[str, object],
+        what: str = "",
+    ) -> None:
+        """
+        For the audit: values that a request has changed, by name. what: it is about that, where
+        its header does not say so.
+        """
+        account = request.account
+        self.audit.changed(
+            account=account.access_key if isinstance(account, Account) else "",
+            remote=request.remote, code=request.command.code,
+            what=what or needs.subject(request.command), before=before, after=after)
 
     def _told(self, request: Request, who: Account | str | None, refused: str) -> None:
         code = request.command.code

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import Any, Protocol
 
+from mqcore.acl.unserved import Unserved
 from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.names import check_group, groups_of_header
@@ -168,6 +169,7 @@ class Broker:
         """
         self._spawn = spawn
         self._busy: set[str] = set()       # what is being done by the clock
+        self.unserved = Unserved(_log)
         if changes is None:
             changes = ChangedSettings(settings)
             started = settings = changes.load()
@@ -407,7 +409,7 @@ class Broker:
     def _begin(self, request: Request) -> Outcome | OutcomeJob:
         code = request.command.code
         if code in PULL_CODES and request.fast_port:       # broker.md 1.1
-            return _not_supported(code)
+            return self._not_supported(request)
         if self.core.settings.is_slave:
             refusal = slave_requests.refusal(self.core, code)
             if refusal is not None:
@@ -419,10 +421,16 @@ class Broker:
                 outcome = self._update_topic(request)
                 return _checked(outcome, request) if isinstance(outcome, Generator) else outcome
             handler = _HANDLERS.get(code)
-            outcome = handler(self.core, request) if handler else _not_supported(code)
+            outcome = handler(self.core, request) if handler else self._not_supported(request)
         except FieldError as error:
             return Answer(ResponseCode.SYSTEM_ERROR, str(error))
         return _checked(outcome, request) if isinstance(outcome, Generator) else outcome
+
+    def _not_supported(self, request: Request) -> Answer:
+        code = request.command.code
+        self.unserved.note(code, request.remote)
+        return Answer(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
 
     def handle_response(self, connection: int, answer: Command) -> None:
         """A client answered one of our requests; one that nobody waits for is dropped."""
@@ -459,15 +467,19 @@ class Broker:
         topic = admin_requests.topic_from_request(core, request)
         if isinstance(topic, Answer):
             return topic
+        before = core.topics.get(topic.name)
         try:
             core.topics.update(topic, request.now_ms)
         except TablesFull as error:
             return Answer(ResponseCode.SYSTEM_ERROR, str(error))
         return core.once_saved(
-            request, core.topics, "the topic", lambda: self._tell_of(topic, request))
+            request, core.topics, "the topic", lambda: self._tell_of(topic, before, request))
 
-    def _tell_of(self, topic: TopicConfig, request: Request) -> OutcomeJob:
+    def _tell_of(
+        self, topic: TopicConfig, before: TopicConfig | None, request: Request
+    ) -> OutcomeJob:
         core = self.core
+        core.access.changed(request, before.as_json() if before else {}, topic.as_json())
         answer = Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER)
         registration = yield from self._registration_of(topic)
         if registration is None:
@@ -570,8 +582,3 @@ def _checked(job: OutcomeJob, request: Request) -> OutcomeJob:
         yield from fastjson.dismantled(request.read)
     return outcome
 
-
-def _not_supported(code: int) -> Answer:
-    return Answer(
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported"
-    )

@@ -8,7 +8,7 @@ brokers, settings. What only reads is free, or asks for an account and its permi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,10 +85,15 @@ class AccessControl:
             found = error
         self._files.found(found)
 
-    def judge(self, request: Command, remote: str) -> Generator[None, None, Command | None]:
-        """What a request of `remote` (host:port) is refused with; None: it may go on."""
+    def judge(
+        self, request: Command, remote: str
+    ) -> Generator[None, None, tuple[Command | None, str]]:
+        """
+        The refusal of a request of `remote` (host:port), None: it is allowed; the account's access
+        key, or ''.
+        """
         if request.code in self._free:
-            return None
+            return None, ""
         host = remote.rpartition(":")[0]
         found = yield from self._rules.identify(request, host)
         admin = request.code in ADMIN_CODES
@@ -103,8 +108,16 @@ class AccessControl:
                 account=_name(found), remote=remote, code=request.code, what=subject(request),
                 refused=refusal.reason if refusal is not None else "")
         if refusal is None:
-            return None
-        return response(request, ResponseCode.SYSTEM_ERROR, refusal.remark)
+            return None, _name(found)
+        return response(request, ResponseCode.SYSTEM_ERROR, refusal.remark), ""
+
+    def changed(
+        self, request: Command, remote: str, account: str, before: Mapping[str, object],
+        after: Mapping[str, object],
+    ) -> None:
+        """For the audit: values that a request has changed, by name."""
+        self._audit.changed(account=account, remote=remote, code=request.code,
+                            what=subject(request), before=before, after=after)
 
 
 def _name(found: Account | AccessRefusal | None) -> str:

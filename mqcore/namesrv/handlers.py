@@ -5,10 +5,12 @@ RocketMQ 4.9.8: DefaultRequestProcessor.
 """
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable, Generator
 from dataclasses import replace
 
+from mqcore.acl.unserved import Unserved
 from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
 from mqcore.namesrv.routes import BrokerIdentity, RouteTables
 from mqcore.namesrv.runtime import NotSettable, RuntimeConfig
@@ -20,6 +22,7 @@ from mqcore.wire.numbers import whole_number
 from mqcore.wire.printable import label_trouble
 from mqcore.wire.topics import DataVersion, decode_registration_in_turns
 
+_log = logging.getLogger("namesrv")
 _STRICT_ROUTE_VERSION = version_ordinal("4.9.4")        # from here on clients read strict JSON
 _REGISTRATION_BODY_VERSION = version_ordinal("3.0.11")  # before: the bare topic table
 
@@ -85,6 +88,7 @@ class Handlers:
         self.routes = routes
         self._key_values = key_values
         self._runtime = runtime
+        self.unserved = Unserved(_log)
         self._all_names = -1, b""          # version of the names, and the answer that has them
         code = RequestCode
         self._by_code: dict[int, Handler] = {
@@ -127,6 +131,7 @@ class Handlers:
         """`handle`, or the job that is left."""
         handler = self._by_code.get(request.code)
         if handler is None:
+            self.unserved.note(request.code, "")
             return response(
                 request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
                 f" request type {request.code} not supported",
@@ -136,6 +141,25 @@ class Handlers:
             return _checked(request, outcome) if isinstance(outcome, Generator) else outcome
         except (ValueError, OSError) as error:      # bad fields, bad bodies, full tables, the disk
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
+
+    def values(
+        self, request: Command, answer: Command | None = None
+    ) -> dict[str, object] | None:
+        """
+        Values that an administrator's request changes, for the audit; answer: to that request,
+        which is done. None: a request of another kind.
+        """
+        ext, code = request.ext or {}, RequestCode
+        if request.code in (code.PUT_KV_CONFIG, code.DELETE_KV_CONFIG):
+            namespace, key = ext.get("namespace") or "", ext.get("key") or ""
+            return {f"{namespace}/{key}": self._key_values.get(namespace, key)}
+        if request.code == code.UPDATE_NAMESRV_CONFIG:
+            return self._runtime.settable()
+        if request.code == code.DELETE_TOPIC_IN_NAMESRV:
+            return {"brokers": self.routes.brokers_of(ext.get("topic") or "")}
+        if request.code in (code.WIPE_WRITE_PERM_OF_BROKER, code.ADD_WRITE_PERM_OF_BROKER):
+            return {} if answer is None else dict(answer.ext or {})
+        return None
 
     # -- key-values -------------------------------------------------------------------------------
 

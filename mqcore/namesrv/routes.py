@@ -300,6 +300,11 @@ class RouteTables:
             "clusterAddrTable": {name: sorted(names) for name, names in self._clusters.items()},
         }
 
+    def brokers_of(self, topic: str) -> str | None:
+        """The names of a topic's brokers, in one text; None: there is no such topic."""
+        queues = self._topics.get(topic)
+        return None if queues is None else " ".join(sorted(queues))
+
     def topic_names(self) -> list[str]:
         return list(self._topics)
 

@@ -43,6 +43,11 @@ class RuntimeConfig:
         """`key=value` lines for 319."""
         return "".join(f"{key}={value}\n" for key, value in stock_view(self.settings).items())
 
+    def settable(self) -> dict[str, object]:
+        """The values that 318 may change, by stock's keys."""
+        view = stock_view(self.settings)
+        return {key: view[key] for key in SETTABLE}
+
     def update(self, body: bytes) -> None:
         """Apply the properties text of 318. Keys that do not exist are left out, as in stock.
 

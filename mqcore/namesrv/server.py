@@ -174,12 +174,18 @@ class NameServer:
         with code 1.
         """
         try:
+            account, before = "", None
             if self.access.on:
-                refusal = yield from self.access.judge(request, remote)
+                refusal, account = yield from self.access.judge(request, remote)
                 if refusal is not None:
                     return refusal
+                before = self.handlers.values(request)
             outcome = self.handlers.begin(request, connection, self.now_ms())
-            return (yield from outcome) if isinstance(outcome, Generator) else outcome
+            answer = (yield from outcome) if isinstance(outcome, Generator) else outcome
+            if before is not None and answer.code == ResponseCode.SUCCESS:
+                self.access.changed(request, remote, account, before,
+                                    self.handlers.values(request, answer) or {})
+            return answer
         except Exception as error:      # the connection boundary: one peer's request, one answer
             log.exception("request %d failed", request.code)
             return response(request, ResponseCode.SYSTEM_ERROR, f"internal error: {error!r}")
@@ -441,6 +447,7 @@ async def _keep_following(
             beside.tell("namesrv_tls_handshakes", accepting.handshakes)
             beside.tell("namesrv_tls_failures", accepting.failures)
             beside.tell("namesrv_access_refused", server.access.refused)
+            beside.tell("namesrv_unserved_requests", server.handlers.unserved.count)
 
 
 async def _keep_looking(

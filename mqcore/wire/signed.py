@@ -2,10 +2,10 @@
 Fields of a request that say whose it is, and its layout (docs/acl.md, "Layout").
 
 RocketMQ signs the values of a request one behind the other: neither its code, nor the names, nor
-where a value ends. Whoever holds a signature can so cut the signed text into another request. The
-layout closes that: one more field, signed like the others, that says code, names and lengths.
-Stock's brokers sign and ignore it. No signed field may stand before the access key but the layout.
-So a text that begins with a layout is never taken without it.
+the ends of values. A holder of a signed text can cut it into another request. The layout prevents
+that: one more field, signed like the others, with code, names and lengths. Stock's brokers sign it
+and ignore it. Only the layout may stand before the access key, so a text that begins with a layout
+is valid with that layout only.
 """
 from __future__ import annotations
 

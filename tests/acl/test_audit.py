@@ -95,3 +95,35 @@ def test_more_than_so_many_a_second_are_counted_and_told_of_later(
     clock.s += 1
     tell(audit)
     assert len(heard.messages) == 6    # nothing more to tell of
+
+
+def changed(audit: Audit, before: dict[str, object], after: dict[str, object]) -> None:
+    audit.changed(account="a", remote="10.0.0.1:7", code=RequestCode.UPDATE_AND_CREATE_TOPIC,
+                  what="orders", before=before, after=after)
+
+
+def test_a_change_is_told_with_the_values_before_and_after(heard: pytest.LogCaptureFixture):
+    changed(Audit("text", 10), {"perm": 6, "order": False, "gone": 0},
+            {"perm": 4, "order": False, "new": "x\ny"})
+    assert heard.messages == [
+        "audit: UPDATE_AND_CREATE_TOPIC of a from 10.0.0.1:7 on orders changed perm from 6 to 4,"
+        " gone from 0 to nothing, new from nothing to x\\ny"]
+
+
+def test_many_changes_are_a_line_of_some_and_a_number(heard: pytest.LogCaptureFixture):
+    many: dict[str, object] = {f"key{number}": number for number in range(1000)}
+    changed(Audit("text", 10), {}, many)
+    assert heard.messages[0].endswith("key15 from nothing to 15, and 984 more")
+    changed(Audit("json", 10), {**many, "key0": "x" * 10_000}, {})
+    line = json.loads(heard.messages[1])["audit"]
+    assert (line["result"], line["more"], len(line["changes"])) == ("changed", 984, 16)
+    assert line["changes"][0] == {"name": "key0", "before": "x" * 200, "after": "nothing"}
+
+
+def test_no_line_tells_of_what_is_as_before(heard: pytest.LogCaptureFixture):
+    changed(Audit("text", 10), {"perm": 6}, {"perm": 6})
+    changed(Audit("off", 10), {"perm": 6}, {"perm": 4})
+    limited = Audit("text", 1, Clock())
+    changed(limited, {}, {"perm": 4})
+    changed(limited, {}, {"perm": 4})
+    assert len(heard.messages) == 1

@@ -462,6 +462,20 @@ def test_files_are_read_again_and_a_bad_one_changes_nothing(broker: MqcoreProces
     assert broker.tail().count(f"{file}:4:") == 2
 
 
+def test_changes_of_accounts_are_told_without_secrets(broker: MqcoreProcess, admin: Signer):
+    account: dict[str, str | None] = {
+        "accessKey": "told-of", "secretKey": "told-secret-1", "topicPerms": "open=PUB"}
+    for more in ({}, {"secretKey": "told-secret-2", "admin": "true"}):
+        assert admin.does(Code.UPDATE_AND_CREATE_ACL_CONFIG, {**account, **more}).code == 0
+    assert admin.does(Code.DELETE_ACL_CONFIG, {"accessKey": "told-of"}).code == 0
+    changed = "audit: UPDATE_AND_CREATE_ACL_CONFIG of the-admin from 127.0.0.1:"
+    for said in (changed, "on told-of changed accessKey from nothing to told-of, ",
+                 "on told-of changed admin from False to True, secretKey from hidden to another",
+                 "topicPerms from ['open=PUB'] to nothing"):
+        wait_until(lambda said=said: said in broker.output.read_text(), said)  # type: ignore[misc]
+    assert "told-secret" not in broker.output.read_text()
+
+
 def test_refusals_are_told_without_secrets(broker: MqcoreProcess, user: Signer):
     assert refused(user.does(Code.DELETE_TOPIC_IN_BROKER, {"topic": "told-of"}))
     told = "refused DELETE_TOPIC_IN_BROKER of the-user from 127.0.0.1:"

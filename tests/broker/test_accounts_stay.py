@@ -1,4 +1,4 @@
-"""What says whose account a request has goes nowhere else: whatever is asked, and of whom."""
+"""The fields of an account go nowhere but to the broker: every request code is tried."""
 from __future__ import annotations
 
 from pathlib import Path

@@ -63,9 +63,20 @@ def test_unwrapping_takes_off_what_wrapping_put_on(name):
     assert unwrap("other", name) == name
 
 
+LAID_OUT = {"topic": "topicC", "key": "k", "maxNum": "3", "beginTimestamp": "0",
+            "endTimestamp": "9"}
+
+
+def test_a_signed_question_has_a_layout():
+    command = request(12, dict(LAID_OUT))
+    for _ in range(2):
+        sign(command, Credentials("RocketMQ", "12345678"))
+    assert command.ext == {
+        **LAID_OUT, "AccessKey": "RocketMQ", "#Layout": "1ca0341797d4b92e3f4d51ae1f6b77ef",
+        "Signature": "mMDra7Rns3TpX681W/j0UYJYTBI="}
+
+
 @pytest.mark.parametrize(("code", "ext", "body", "signature"), [      # client.md 7.2
-    (12, {"topic": "topicC", "key": "k", "maxNum": "3", "beginTimestamp": "0",
-          "endTimestamp": "9"}, b"", "myzKUGHr9xZZkqgrXdm3eXWUBnU="),
     (310, {"a": "p", "b": "topicC", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1",
            "h": "0", "k": "false", "m": "false"}, b"hello", "Zjk5zqWWPDsc6WZqU4MLHGDeXiU="),
 ])

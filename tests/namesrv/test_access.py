@@ -219,6 +219,11 @@ def test_refusals_and_changes_are_told_and_heartbeats_are_not(
             await asks(port, registered(ADMIN, ["read"]))
             await asks(port, registered(USER, ["read"]))
             await asks(port, made(Code.DELETE_TOPIC_IN_NAMESRV, {"topic": "read"}, account=ADMIN))
+            for value in ("1", "2", "2"):
+                await asks(port, made(Code.PUT_KV_CONFIG, {
+                    "namespace": "n", "key": "k", "value": value}, account=ADMIN))
+            await asks(port, made(Code.DELETE_KV_CONFIG, {"namespace": "n", "key": "k"},
+                                  account=ADMIN))
             await asks(port, made(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "read"}))
 
     with caplog.at_level(logging.INFO, "mqcore.audit"):
@@ -226,9 +231,14 @@ def test_refusals_and_changes_are_told_and_heartbeats_are_not(
     told = [json.loads(one.getMessage())["audit"] for one in caplog.records
             if one.name == "mqcore.audit"]
     assert [(one["request"], one["account"], one["what"], one["result"], one["why"])
-            for one in told] == [
+            for one in told[:2]] == [
         ("REGISTER_BROKER", "the-user", "broker-a", "refused", "no administrator"),
         ("DELETE_TOPIC_IN_NAMESRV", "the-admin", "read", "allowed", "")]
+    assert [(one["request"], one["account"], *one["changes"]) for one in told
+            if one["result"] == "changed"] == [
+        ("PUT_KV_CONFIG", "the-admin", {"name": "n/k", "before": "nothing", "after": "1"}),
+        ("PUT_KV_CONFIG", "the-admin", {"name": "n/k", "before": "1", "after": "2"}),
+        ("DELETE_KV_CONFIG", "the-admin", {"name": "n/k", "before": "2", "after": "nothing"})]
     assert all(one["from"].startswith("127.0.0.1:") for one in told)
     assert not any("secret" in one.getMessage() for one in caplog.records)
 

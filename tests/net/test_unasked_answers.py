@@ -1,4 +1,4 @@
-"""What goes to the coordinator as urgent only because its sender says so: nothing (N24)."""
+"""No frame is urgent only because its sender flags it so (N24)."""
 from __future__ import annotations
 
 import json

@@ -123,10 +123,10 @@ TABLE = (
         " bounded, and a pull that waits for its expression must find it",
     ),
     Difference(
-        "questions to a consumer", "307 and 309 hand on all fields of the one who asks: its access"
-        " key and signature, too", "the fields that the question has in RocketMQ; nothing of an"
-        " account, on the way back neither", "a signature that another account holds can be cut"
-        " into other requests",
+        "questions to a consumer", "307 and 309 hand on all fields of the request: the tool's"
+        " access key and signature, too", "the fields that the question has in RocketMQ; fields of"
+        " an account are left out, also of the answer", "a signature that another account holds"
+        " can be cut into other requests",
     ),
     Difference(
         "fields before AccessKey", "are signed and ignored", "1, but for the layout of our own"

@@ -20,6 +20,7 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.topics import DataVersion
 
 Change = tuple[Path, dict[str, Any]]          # a file, and what is in it from now on
+Values = dict[str, object]                    # for the audit
 REFUSALS = {
     RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: ResponseCode.UPDATE_AND_CREATE_ACL_CONFIG_FAILED,
     RequestCode.DELETE_ACL_CONFIG: ResponseCode.DELETE_ACL_CONFIG_FAILED,
@@ -36,7 +37,7 @@ def update_account(core: Core, request: Request) -> Answer | None:
         return Path(path), changes.with_account(_file(rules, path), wanted,
                                                 core.wall_ms(request.now_ms))
 
-    return _changed(core, request, change)
+    return _changed(core, request, change, _account_of(request))
 
 
 def delete_account(core: Core, request: Request) -> Answer | None:
@@ -49,7 +50,7 @@ def delete_account(core: Core, request: Request) -> Answer | None:
         return Path(path), changes.without_account(_file(rules, path), key,
                                                    core.wall_ms(request.now_ms))
 
-    return _changed(core, request, change)
+    return _changed(core, request, change, _account_of(request))
 
 
 def update_white(core: Core, request: Request) -> Answer | None:
@@ -66,7 +67,7 @@ def update_white(core: Core, request: Request) -> Answer | None:
         return Path(path), changes.with_white(_file(rules, path), ext["globalWhiteAddrs"] or "",
                                               core.wall_ms(request.now_ms))
 
-    return _changed(core, request, change)
+    return _changed(core, request, change, lambda before, after: (_white(before), _white(after)))
 
 
 def versions(core: Core, request: Request) -> Answer:
@@ -94,13 +95,36 @@ def _file(rules: Rules, path: str) -> AclFile:
                 AclFile(path, (), (), DataVersion(timestamp=0), {}))
 
 
+def _account_of(request: Request) -> Callable[[Rules, Rules], tuple[Values, Values]]:
+    """An account's values before and after a change, without the secret; that it is another one."""
+    key = (request.command.ext or {}).get("accessKey") or ""
+
+    def values(before: Rules, after: Rules) -> tuple[Values, Values]:
+        one, other = changes.account_values(before, key), changes.account_values(after, key)
+        if one and other and before.accounts[key].secret_key != after.accounts[key].secret_key:
+            other["secretKey"] = "another one"
+        return one, other
+
+    return values
+
+
+def _white(rules: Rules) -> Values:
+    return {file.path: file.document.get("globalWhiteRemoteAddresses") for file in rules.files}
+
+
 def _without(request: Request) -> Answer:
     code = REFUSALS.get(RequestCode(request.command.code), ResponseCode.SYSTEM_ERROR)
     return refused(code, "this broker has no access control: aclEnable is false")
 
 
-def _changed(core: Core, request: Request, change: Callable[[Rules], Change]) -> Answer | None:
-    """One change after the other, beside the requests; answered when it is in force."""
+def _changed(
+    core: Core, request: Request, change: Callable[[Rules], Change],
+    values: Callable[[Rules, Rules], tuple[Values, Values]],
+) -> Answer | None:
+    """
+    One change after the other, beside the requests; answered when it is in force. values: before
+    and after, for the audit.
+    """
     access = core.access
     files = access.files
     if not access.on:
@@ -126,7 +150,9 @@ def _changed(core: Core, request: Request, change: Callable[[Rules], Change]) ->
             if error is not None:
                 answer = refused(code, f"access files cannot be read or written: {error.strerror}")
             elif isinstance(found[0], Rules):
+                before = access.rules
                 files.take(found[0])
+                access.changed(request, *values(before, access.rules))
             else:
                 answer = refused(code, found[0])
         except NotTaken as full:

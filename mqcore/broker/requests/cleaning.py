@@ -20,7 +20,8 @@ from mqcore.broker.request import (
     refused,
 )
 from mqcore.broker.tables.topics import name_trouble
-from mqcore.wire.codes import OP_TOPIC, SCHEDULE_TOPIC, ResponseCode
+from mqcore.wire.codes import OP_TOPIC, SCHEDULE_TOPIC, RequestCode, ResponseCode
+from mqcore.wire.topics import TopicConfig
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
@@ -35,12 +36,16 @@ def delete_topic(core: Core, request: Request) -> Outcome | OutcomeJob:
         return refused(
             ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic."
         )
+    before = core.topics.get(name)
     core.topics.delete(name, request.now_ms)
     return core.once_saved(
-        request, core.topics, "the topics", lambda: _remove_queues(core, request, name))
+        request, core.topics, "the topics", lambda: _remove_queues(core, request, name, before))
 
 
-def _remove_queues(core: Core, request: Request, name: str) -> OutcomeJob:
+def _remove_queues(
+    core: Core, request: Request, name: str, before: TopicConfig | None
+) -> OutcomeJob:
+    core.access.changed(request, before.as_json() if before else {}, {})
     queues = []
     for some in core.ports.queues.some():
         queues += [(topic, queue_id) for topic, queue_id, _ in some if topic == name]
@@ -88,6 +93,9 @@ def _removed(
 ) -> OutcomeJob:
     if not queues:
         return Answer(ResponseCode.SUCCESS)
+    if request.command.code != RequestCode.DELETE_TOPIC_IN_BROKER:       # which has named its own
+        core.access.changed(
+            request, {f"queue {queue_id} of {topic}": "there" for topic, queue_id in queues}, {})
 
     def done(finished: bool) -> None:
         frame = answer_frame(request, Answer(ResponseCode.SUCCESS) if finished else refused(

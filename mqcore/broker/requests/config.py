@@ -97,10 +97,12 @@ def update_config(core: Core, request: Request) -> OutcomeJob:
     except SettingsError as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
     if entries:
+        before = shown(core.changes.wanted)
         try:
             core.changes.save(wanted)
         except OSError as error:
             return refused(ResponseCode.SYSTEM_ERROR, f"the change cannot be kept: {error}")
+        core.access.changed(request, before, shown(wanted))
         yield from _apply(core, settings, request.now_ms)
     return Answer(ResponseCode.SUCCESS, _remark(entries, settings, wanted))
 

@@ -37,11 +37,12 @@ def update_group(core: Core, request: Request) -> OutcomeJob:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default."""
     group = _group((yield from body_object(request, "SubscriptionGroupConfig")))
     check_group(group.name, core.groups.has(group.name))
+    before = core.groups.get(group.name)
     try:
         core.groups.update(group, request.now_ms)
     except TablesFull as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
-    return (yield from _saved(core, request))
+    return (yield from _saved(core, request, group.name, before, group))
 
 
 def delete_group(core: Core, request: Request) -> OutcomeJob:
@@ -51,19 +52,26 @@ def delete_group(core: Core, request: Request) -> OutcomeJob:
     """
     fields = Fields.of(request.command)
     name = fields.text("groupName")
+    before = core.groups.get(name)
     core.groups.delete(name, request.now_ms)
     if fields.boolean("removeOffset"):
         while not core.offsets.remove_group(name, ROWS_A_TURN):
             yield
-    return (yield from _saved(core, request))
+    return (yield from _saved(core, request, name, before, None))
 
 
-def _saved(core: Core, request: Request) -> OutcomeJob:
-    """Success, once the groups are in their file."""
-    if not core.groups.dirty:
+def _saved(
+    core: Core, request: Request, name: str, before: GroupConfig | None, after: GroupConfig | None
+) -> OutcomeJob:
+    """Success, once the groups are in their file. before, after: of this group, for the audit."""
+    def done() -> Answer:
+        core.access.changed(request, before.as_json() if before else {},
+                            after.as_json() if after else {}, what=name)
         return Answer(ResponseCode.SUCCESS)
-    outcome = core.once_saved(
-        request, core.groups, "the groups", lambda: Answer(ResponseCode.SUCCESS))
+
+    if not core.groups.dirty:
+        return done()
+    outcome = core.once_saved(request, core.groups, "the groups", done)
     return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
 

@@ -5,6 +5,8 @@ broker.md 7.4, 10.2, 10.3 (RocketMQ 4.9.8: ConsumerManageProcessor, AdminBrokerP
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mqcore.broker.core import Core
 from mqcore.broker.names import check_topic
 from mqcore.broker.request import (
@@ -129,9 +131,17 @@ def clone_offsets(core: Core, request: Request) -> OutcomeJob:
         if connected is not None and not fields.boolean("offline") and (
                 connected.subscriptions and name not in connected.subscriptions):
             continue
+        before = _named(core.offsets.of_queues(target, name))
         if not core.offsets.clone(source, target, name, address_of(request.remote)):
             return refused(ResponseCode.SYSTEM_ERROR, core.offsets.full)
+        core.access.changed(request, before, _named(core.offsets.of_queues(target, name)),
+                            what=f"{name}@{target}")
     return Answer(ResponseCode.SUCCESS)
+
+
+def _named(queues: Mapping[int, int]) -> dict[str, object]:
+    """Offsets for the audit."""
+    return {f"offset of queue {queue_id}": offset for queue_id, offset in queues.items()}
 
 
 def _consumer_queue(fields: Fields) -> tuple[str, str, int]:

@@ -18,7 +18,7 @@ from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.signed import OF_ACCOUNTS
 
 RELAY_TIMEOUT_MS = 10_000
-# What is passed on: the fields of both headers, 5.x's among them. No account is part of them.
+# The fields of both headers, with those of 5.x. All others stay here, above all an account's.
 RELAYED = frozenset((
     "consumerGroup", "clientId", "jstackEnable", "msgId", "brokerName", "topic", "topicSysFlag",
     "groupSysFlag"))

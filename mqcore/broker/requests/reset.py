@@ -42,6 +42,7 @@ def reset_offsets(core: Core, request: Request) -> OutcomeJob:
     if config is None:
         return refused(ResponseCode.SYSTEM_ERROR, f"topic {topic} does not exist")
     targets: dict[int, int] = {}
+    before: dict[str, object] = {}
     for queue_id in range(config.write_queue_count):
         if queue_id % ROWS_A_TURN == 0:
             yield
@@ -50,6 +51,7 @@ def reset_offsets(core: Core, request: Request) -> OutcomeJob:
             return refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
         target = _target(core, topic, queue_id, timestamp_ms)
         targets[queue_id] = target if force or target < committed else committed
+        before[f"offset of queue {queue_id}"] = committed
     members = _members(core, group)
     if not members:
         return refused(
@@ -59,6 +61,9 @@ def reset_offsets(core: Core, request: Request) -> OutcomeJob:
     too_old = _too_old(members)
     if too_old is not None:
         return too_old
+    core.access.changed(request, before, {
+        f"offset of queue {queue_id}": offset for queue_id, offset in targets.items()},
+        what=f"{topic}@{group}")
     broker = core.settings.broker.name
     table = {
         fastjson.ObjectKey.of(brokerName=broker, queueId=queue_id, topic=topic): offset

@@ -7,9 +7,8 @@
 #        `passed`, and is judged there from its first byte. What the coordinator gives back was decided.
 #   AR4  What is signed is what is served: names and values are taken from the same places, and of
 #        a name that comes twice both take the last value.
-#   AR6  The access key is the first field that is signed, but for the layout, which is looked at where
-#        the coordinator decides (mqcore/wire/signed.py): a text that begins with a layout is taken
-#        with it alone.
+#   AR6  The access key is the first field that is signed. Only the layout may stand before it, in a
+#        request that the coordinator decides, which checks it (mqcore/wire/signed.py).
 #   AR5  What is signed has a bound: a body that is longer than any message may be is refused unread.
 #
 # Nothing is made for a request but a digest.

@@ -83,7 +83,7 @@ cdef inline bint is_answer(const Request* request) noexcept nogil:
 cdef inline bint is_urgent(const Request* request) noexcept nogil:
     """N19: who is there, who holds which queue, how far it has come; and what clients were asked."""
     cdef int32_t code = request.header.code
-    if request.unusual:                # its code is what somebody wrote before what cannot be read
+    if request.unusual:                # its code may not be the last one: only the coordinator can read it
         return False
     return (is_answer(request) or code == REQUEST_HEART_BEAT
             or code == REQUEST_UNREGISTER_CLIENT or code == REQUEST_LOCK_BATCH_MQ
