@@ -23,6 +23,8 @@ COMMANDS = {                       # name -> module, object, one line for the ov
                "Committed offsets: show, reset, copy, export, import."),
     "message": ("mqcore.admin.nouns.message", "message_group",
                 "Messages: get, find, tail, trace, resend."),
+    "context": ("mqcore.admin.nouns.context", "context_group",
+                "Clusters by name: ls, show, add, use, rm, check."),
     "acl": ("mqcore.admin.access", "acl_group", "Access files: init, check."),
     "send": ("mqcore.admin.messages", "send_command", "Send messages."),
     "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),
