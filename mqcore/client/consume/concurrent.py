@@ -4,11 +4,17 @@ Messages to a listener in any order, several calls at a time (client.md 4.11).
 A worker calls the listener for one chunk after the other; more workers begin while calls of the
 others wait for something. Plain functions run in threads, which take chunks for a millisecond
 before they report: a quick listener is not paid for with a switch of threads each time.
+
+W1  A call ends once. Its worker and the look for overdue calls both take it with `_Worker.end`,
+    under the worker's lock; the one that gets it settles the messages. The result of a call that
+    was overdue comes late, and is dropped.
+W2  A worker whose call was overdue gets no other one. Another worker takes its place.
 """
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -34,23 +40,47 @@ Done = tuple[Held, list[ReceivedMessage], Outcome, float]
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
-class _Worker:
-    """One call at a time; `held` is None between two."""
+class _Call:
+    """A listener's call; `warned`: that it takes long was said."""
 
-    __slots__ = ("expired", "found", "held", "messages", "started", "task", "warned")
+    __slots__ = ("held", "messages", "started", "warned")
+
+    def __init__(self, held: Held, messages: list[ReceivedMessage], started: float) -> None:
+        self.held = held
+        self.messages = messages
+        self.started = started
+        self.warned = False
+
+
+class _Worker:
+    """
+    One call at a time.
+
+    call      the one that runs; None: none does, or the last one was overdue
+    found     calls of a thread that ended, and are not settled
+    given_up  its last call was overdue (W2); of the loop's thread
+    """
+
+    __slots__ = ("_lock", "call", "found", "given_up", "task")
 
     def __init__(self) -> None:
-        self.held: Held | None = None
-        self.messages: list[ReceivedMessage] = []
-        self.started = 0.0
-        self.expired = False
-        self.warned = False
-        self.found: deque[Done] = deque()       # calls of a thread that ended, and are not settled
+        self.call: _Call | None = None
+        self.found: deque[Done] = deque()
+        self.given_up = False
         self.task: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
 
-    def begin(self, held: Held, messages: list[ReceivedMessage], now: float) -> None:
-        self.messages, self.started, self.warned = messages, now, False
-        self.held = held
+    def begin(self, held: Held, messages: list[ReceivedMessage], now: float) -> _Call:
+        self.call = call = _Call(held, messages, now)
+        return call
+
+    def end(self, call: _Call) -> bool:
+        """Take a call that has ended, from any thread; False: it was taken (W1)."""
+        with self._lock:
+            if self.call is not call:
+                return False
+            self.call = None
+            return True
 
 
 class ConcurrentService:
@@ -90,12 +120,15 @@ class ConcurrentService:
         self._more()
 
     def is_busy(self, held: Held) -> bool:
-        return any(worker.held is held for worker in self._workers)
+        return any(call.held is held for call in self._calls())
+
+    def _calls(self) -> list[_Call]:
+        return [call for worker in self._workers if (call := worker.call) is not None]
 
     @property
     def running(self) -> list[str]:
         """What the listener works on, for warnings."""
-        return [repr(worker.messages[0]) for worker in self._workers if worker.held is not None]
+        return [repr(call.messages[0]) for call in self._calls()]
 
     def start(self) -> None:
         self._spawn(self._look_for_overdue())
@@ -145,7 +178,12 @@ class ConcurrentService:
             worker = _Worker()
             self._workers.add(worker)
             worker.task = self._spawn(self._work(worker))
-            worker.task.add_done_callback(lambda _: self._workers.discard(worker))
+            worker.task.add_done_callback(lambda _: self._ended(worker))
+
+    def _ended(self, worker: _Worker) -> None:
+        self._workers.discard(worker)
+        if worker.given_up:
+            self._more()                # another one takes its place (W2)
 
     async def _rest(self) -> None:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -153,22 +191,13 @@ class ConcurrentService:
         await future
 
     async def _work(self, worker: _Worker) -> None:
-        while not self._stopped:
+        while not self._stopped and not worker.given_up:
             if not self._backlog:
                 await self._rest()
-                continue
-            try:
-                if self._threads is None:
-                    await self._work_here(worker)
-                else:
-                    await self._work_in_thread(worker, self._threads)
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if not worker.expired or task is None:
-                    raise
-                task.uncancel()         # the call took too long; its messages are settled
-            finally:
-                worker.held, worker.expired = None, False
+            elif self._threads is None:
+                await self._work_here(worker)
+            else:
+                await self._work_in_thread(worker, self._threads)
 
     async def _work_here(self, worker: _Worker) -> None:
         backlog, call = self._backlog, self._call.call
@@ -180,14 +209,13 @@ class ConcurrentService:
                 continue
             if backlog and not self._more_is_due:
                 self._more_soon()
-            worker.begin(held, messages, now)
+            this = worker.begin(held, messages, now)
             self.calls += 1
             outcome = await call(messages, held.shown)
             ended = clock()
-            worker.held = None
-            if worker.expired:
-                worker.expired = False
-            elif outcome is ALL_DONE:
+            if not worker.end(this):
+                return                  # it came late (W1)
+            if outcome is ALL_DONE:
                 _succeeded(held, messages, ended - now)
             else:
                 await self._settle((held, messages, outcome, ended - now))
@@ -213,16 +241,15 @@ class ConcurrentService:
                 held, messages = backlog.popleft()
             except IndexError:
                 break                   # another thread was quicker
-            worker.begin(held, messages, now)
             if held.dropped:
                 continue
+            this = worker.begin(held, messages, now)
             outcome = call(messages, held.shown)
             ended = clock()
-            if worker.expired:
-                break                   # the loop has settled these, and given the worker up
+            if not worker.end(this):
+                return                  # it came late (W1)
             worker.found.append((held, messages, outcome, ended - now))
             now = ended
-        worker.held = None
 
     # -- how a call ended -------------------------------------------------------------------------
 
@@ -285,32 +312,33 @@ class ConcurrentService:
                 await self._look_at(worker, time.monotonic())
 
     async def _look_at(self, worker: _Worker, now: float) -> None:
-        held, messages, started = worker.held, worker.messages, worker.started
-        if held is None or worker.expired or held.dropped:
+        call = worker.call
+        if call is None or call.held.dropped:
             return
-        if redelivery.is_overdue(started, now, self._timeout):
+        held, messages, took = call.held, call.messages, now - call.started
+        if redelivery.is_overdue(call.started, now, self._timeout):
+            if not worker.end(call):
+                return                  # its thread was quicker
             log.warning("listener %s works on %s for more than %s s: it comes again later",
                         self._call.name, messages[0], self._timeout)
-            worker.expired = True
-            self._slow(self._call.name, messages, now - started, True)
+            self._give_up(worker)
+            self._slow(self._call.name, messages, took, True)
             held.counts.failed += len(messages)
             await self._settle_found(worker)
             await self._again(held, messages, redelivery.EXPIRED_DELAY_LEVEL)
-            if worker.held is held and worker.started == started and worker.task is not None:
-                if self._threads is not None:
-                    self._replace(worker, self._threads)
-                worker.task.cancel()
-        elif redelivery.is_late(started, now, self._timeout) and not worker.warned:
-            worker.warned = True
-            self._slow(self._call.name, messages, now - started, False)
+        elif redelivery.is_late(call.started, now, self._timeout) and not call.warned:
+            call.warned = True
+            self._slow(self._call.name, messages, took, False)
             log.warning("listener %s works on %s for %.0f s; after %s s it comes again",
-                        self._call.name, messages[0], now - started, self._timeout)
+                        self._call.name, messages[0], took, self._timeout)
 
-    def _replace(self, worker: _Worker, threads: ListenerThreads) -> None:
-        """A thread cannot be ended: another one takes its place."""
-        self._workers.discard(worker)
-        threads.allow_more()
-        self._more()
+    def _give_up(self, worker: _Worker) -> None:
+        """A coroutine is cancelled; a thread cannot be ended, so there may be one more (W2)."""
+        worker.given_up = True
+        if self._threads is not None:
+            self._threads.allow_more()
+        if worker.task is not None:
+            worker.task.cancel()
 
 
 def _succeeded(held: Held, messages: list[ReceivedMessage], took: float) -> None:

@@ -15,17 +15,19 @@ class Held:
     messages   those between pull and commit
     counts     of its topic
     dropped    given up: what is still worked on is not committed
-    committed  the offset that the store has, as far as this member knows
-    marked     what may be committed, where the application says so; None: all that is done
+    committed  the offset that the store has, as far as this member knows; None: it does not know.
+               So it is at first: a broker answers 0 for a young queue of which it stores nothing
+    is_marked  the role says what may be committed: `marked`, None while it has said nothing
     going      not set: it is not pulled for now
     """
 
-    __slots__ = ("_room", "committed", "consuming", "counts", "dropped", "going", "last_consume",
-                 "last_lock", "last_pull", "marked", "messages", "pulls", "queue", "shown",
-                 "start_offset")
+    __slots__ = ("_room", "committed", "consuming", "counts", "dropped", "going", "is_marked",
+                 "last_consume", "last_lock", "last_pull", "marked", "messages", "pulls", "queue",
+                 "shown", "start_offset")
 
     def __init__(self, queue: MessageQueue, shown: MessageQueue, start: int, now: float,
-                 counts: Counts, *, orderly: bool, locked: bool) -> None:
+                 counts: Counts, *, orderly: bool = False, locked: bool = False,
+                 is_marked: bool = False) -> None:
         self.queue: MessageQueue = queue
         self.shown: MessageQueue = shown
         self.counts: Counts = counts
@@ -34,7 +36,8 @@ class Held:
         self.dropped: bool = False
         self.consuming: bool = False          # orderly: a task works on it
         self.start_offset: int = start
-        self.committed: int = start
+        self.committed: int | None = None
+        self.is_marked: bool = is_marked
         self.marked: int | None = None
         self.going: asyncio.Event = asyncio.Event()
         self.going.set()
@@ -45,12 +48,13 @@ class Held:
         self._room: asyncio.Event | None = None
 
     @property
-    def commit_offset(self) -> int:
-        return self.messages.commit_offset if self.marked is None else self.marked
+    def commit_offset(self) -> int | None:
+        """What the store is to have; None: there is nothing to commit yet."""
+        return self.marked if self.is_marked else self.messages.commit_offset
 
     def moved(self, offset: int, now: float) -> Held:
         """The same queue, to be pulled from another offset on; what was pulled is forgotten."""
-        new = Held(self.queue, self.shown, offset, now, self.counts, orderly=False, locked=False)
+        new = Held(self.queue, self.shown, offset, now, self.counts, is_marked=True)
         new.start_offset, new.committed = self.start_offset, self.committed
         new.marked, new.going = self.commit_offset, self.going
         return new

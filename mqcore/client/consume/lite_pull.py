@@ -346,7 +346,7 @@ class AsyncLitePullConsumer(Role):
     async def _start(self) -> None:
         if self._is_assigned is None:
             raise ClientError("subscribe to a topic, or assign queues, before the start")
-        self._next_commit = time.monotonic() + self._settings.auto_commit_interval
+        self._next_commit = time.monotonic()        # the first poll commits where queues begin
         await self._hooks.start()
         try:
             await self._member.start()

@@ -6,6 +6,8 @@ Roles say what becomes of the messages (`Sink`). All of it runs in one event loo
 M1  A queue is held once; one whose last listener call still runs after it was given up is not taken
     again before the call has ended, and its lock is kept so long.
 M2  Only held queues that are not dropped are committed.
+M3  Where a queue that was never consumed begins is committed, as any other offset: 0 is one, too. A
+    group has a place in it from then on, and what is stored while it is away is delivered.
 """
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ class GroupMember:
 
     async def leave(self) -> None:
         """Commit, give locks back, tell the brokers."""
-        await self._commit(self.held, wait=True)
+        await self._commit(self._kept(), wait=True)
         for held in self.held.values():
             held.drop()
         self.held.clear()
@@ -174,9 +176,11 @@ class GroupMember:
     async def commit_now(self, queues: Iterable[MessageQueue]) -> None:
         """Commit these and wait until the broker has it; raises RocketMQError."""
         chosen = [self.held[queue] for queue in queues if queue in self.held]
-        await self._store.write({held.queue: held.commit_offset for held in chosen}, wait=True)
+        offsets = {held.queue: offset for held in chosen
+                   if (offset := held.commit_offset) is not None}
+        await self._store.write(offsets, wait=True)
         for held in chosen:
-            held.committed = held.commit_offset
+            held.committed = offsets.get(held.queue)
 
     async def stored_offset(self, queue: MessageQueue) -> int | None:
         """What is committed for a queue; None: nothing. Raises RocketMQError."""
@@ -340,11 +344,8 @@ class GroupMember:
             return
         shown = self._instance.shown(queue)
         counts = self.stats.setdefault(queue.topic, TopicCounts()).now
-        held = Held(queue, shown, begin, time.monotonic(), counts, orderly=self.rules.orderly,
-                    locked=self.rules.locks)
-        if self.rules.manual_commit:
-            held.marked = begin
-        self._hold(held)
+        self._hold(Held(queue, shown, begin, time.monotonic(), counts, orderly=self.rules.orderly,
+                        locked=self.rules.locks, is_marked=self.rules.manual_commit))
 
     def _hold(self, held: Held) -> None:
         self.held[held.queue] = held
@@ -428,8 +429,10 @@ class GroupMember:
     # -- offsets ----------------------------------------------------------------------------------
 
     async def persist(self) -> None:
-        """Commit what changed; a failure is logged, and tried again later."""
-        await self._commit(self.held)
+        """Commit what changed; a failure is logged, and tried again later. Between a reset's offsets
+        and the queues that begin there nothing older may be committed."""
+        async with self._turn:
+            await self._commit(self._kept())
 
     async def move(self, queue: MessageQueue, offset: int) -> None:
         """The broker corrected an offset (it may be lower than what was committed)."""
@@ -438,12 +441,16 @@ class GroupMember:
         except RocketMQError as error:
             log.warning("%s: offset %d could not be stored: %s", queue, offset, error)
 
+    def _kept(self) -> dict[MessageQueue, Held]:
+        return {queue: held for queue, held in self.held.items() if not held.dropped}
+
     async def _commit(self, queues: Mapping[MessageQueue, Held], *, wait: bool = False) -> None:
-        """What changed; with `wait` what this member ever moved, until the brokers have it: a
-        one-way commit may have been lost."""
+        """What the store does not have yet; with `wait` what this member ever moved, too, until the
+        brokers have it: a one-way commit may have been lost."""
         offsets = {
-            queue: held.commit_offset for queue, held in queues.items()
-            if held.commit_offset != (held.start_offset if wait else held.committed)}
+            queue: offset for queue, held in queues.items()
+            if (offset := held.commit_offset) is not None
+            and (offset != held.committed or (wait and offset != held.start_offset))}
         if not offsets:
             return
         touched = {queue: queues[queue] for queue in offsets}      # held by others when it is done

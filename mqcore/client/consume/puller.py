@@ -104,13 +104,13 @@ class Puller:
         rules = self._rules
         commit = None
         if not rules.broadcast and not rules.manual_commit:
-            commit = held.commit_offset or None
+            commit = held.commit_offset
         began = held.last_pull = time.monotonic()
         result = await pulling.pull(self._instance, pulling.PullRequest(
             rules.group, held.queue, subscription, held.messages.next_offset, rules.pull_batch,
             rules.suspend, commit, rules.send_subscription, broker_id,
             rules.suspend + PULL_MARGIN_S, rules.pull_flags), rules.kind, held.shown)
-        if commit and broker_id == MASTER_ID and not held.dropped:
+        if commit is not None and broker_id == MASTER_ID and not held.dropped:
             held.committed = commit
         counts = held.counts
         counts.pulls += 1
@@ -129,6 +129,8 @@ class Puller:
     async def _after_failure(self, held: Held, error: RocketMQError) -> None:
         code = error.response_code if isinstance(error, BrokerError) else None
         self._instance.doubt_routes(error)
+        if code is None:
+            held.committed = None       # a broker that ended may have lost what it had not saved
         pause = flow.pause(code)
         if pause == flow.FAILED_S:
             log.warning("pulling from %s failed: %s", held.queue, error)

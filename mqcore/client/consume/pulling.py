@@ -140,7 +140,11 @@ def _number(answer: Command, name: str, address: str) -> int:
 async def committed_offset(
     instance: ClientInstance, group: str, queue: MessageQueue
 ) -> int | None:
-    """What a group committed for a queue; None when nothing. Raises RocketMQError."""
+    """What a group committed for a queue; None when nothing. Raises RocketMQError.
+
+    A broker that refuses to say is none that has nothing: a group that then begins at a queue's end
+    would skip what it has not read. Java's client does (client.md 4.17).
+    """
     ext: Ext = {
         "consumerGroup": group, "topic": queue.topic, "queueId": str(queue.queue_id),
         "bname": queue.broker_name,
@@ -150,9 +154,12 @@ async def committed_offset(
         address, client_request(RequestCode.QUERY_CONSUMER_OFFSET, ext),
         timeout=OFFSET_TIMEOUT_S,
     )
-    if answer.code != ResponseCode.SUCCESS:
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    return _number(answer, "offset", address)
+    if answer.code != ResponseCode.SUCCESS:
+        raise broker_error(answer.code, answer.remark, address, topic=queue.topic)
+    offset = _number(answer, "offset", address)
+    return offset if offset >= 0 else None
 
 
 async def commit_offset(
