@@ -64,7 +64,7 @@ async def push(namesrv: str, group: str, count: int) -> float:
         if not left:
             done.set()
 
-    async with AsyncPushConsumer(group, TOPIC, listen, start="first", namesrv=namesrv):
+    async with AsyncPushConsumer(group, TOPIC, listen, start="earliest", namesrv=namesrv):
         began = time.perf_counter()
         await done.wait()
         return time.perf_counter() - began
@@ -72,7 +72,7 @@ async def push(namesrv: str, group: str, count: int) -> float:
 
 async def batches(namesrv: str, group: str, count: int) -> float:
     left = count
-    async with AsyncConsumer(group, TOPIC, start="first", namesrv=namesrv) as consumer:
+    async with AsyncConsumer(group, TOPIC, start="earliest", namesrv=namesrv) as consumer:
         began = time.perf_counter()
         while left > 0:
             left -= len(await consumer.receive(max=500))
@@ -81,7 +81,7 @@ async def batches(namesrv: str, group: str, count: int) -> float:
 
 async def loop(namesrv: str, group: str, count: int) -> float:
     left = count
-    async with AsyncConsumer(group, TOPIC, start="first", namesrv=namesrv) as consumer:
+    async with AsyncConsumer(group, TOPIC, start="earliest", namesrv=namesrv) as consumer:
         began = time.perf_counter()
         async for _ in consumer:
             left -= 1
@@ -99,7 +99,7 @@ def blocking_push(namesrv: str, group: str, count: int) -> float:
         if len(seen) == count:
             done.set()
 
-    with PushConsumer(group, TOPIC, listen, start="first", namesrv=namesrv):
+    with PushConsumer(group, TOPIC, listen, start="earliest", namesrv=namesrv):
         began = time.perf_counter()
         done.wait()
         return time.perf_counter() - began
@@ -107,7 +107,7 @@ def blocking_push(namesrv: str, group: str, count: int) -> float:
 
 def blocking_loop(namesrv: str, group: str, count: int) -> float:
     left = count
-    with Consumer(group, TOPIC, start="first", namesrv=namesrv) as consumer:
+    with Consumer(group, TOPIC, start="earliest", namesrv=namesrv) as consumer:
         began = time.perf_counter()
         for _ in consumer:
             left -= 1

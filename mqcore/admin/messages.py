@@ -4,11 +4,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import fcntl
 import json
+import os
 import signal
+import stat
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -107,15 +110,16 @@ def _sent(result: SendResult) -> dict[str, Any]:
 @click.option("--tags", default="*", show_default=True, help="TagA || TagB.")
 @click.option("--count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), help="Stop after S seconds.")
-@click.option("--from", "start", type=click.Choice(["first", "last"]), default="first",
+@click.option("--from", "start", type=click.Choice(["earliest", "latest"]), default="earliest",
               show_default=True, help="Where a new group begins.")
 @signed
 def consume_command(
     *, credentials: Credentials | None,
     topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
-    start: str,
+    start: Literal["earliest", "latest"],
 ) -> None:
-    """Print messages of a topic, one JSON line each, until --count, --timeout or Ctrl-C.
+    """Print messages of a topic, one JSON line each, until --count, --timeout or Ctrl-C, or until
+    nothing reads the output any more. The group's next member gets what was not printed.
 
     With --count, ends with status 1 when fewer messages came in time.
     """
@@ -124,35 +128,48 @@ def consume_command(
             topic, group, namesrv, tags, count, timeout_s, start, credentials))
     except (RocketMQError, ValueError) as error:
         raise _fail(error) from error
+    except BrokenPipeError:
+        raise                           # the command ends, with status 1 and without a word
+    except OSError as error:
+        raise click.ClickException(f"the output: {error}") from error
     if count is not None and printed < count:
         raise click.ClickException(f"{printed} of {count} messages came")
 
 
 async def _consume(
     topic: str, group: str, namesrv: str, tags: str, count: int | None, timeout_s: float | None,
-    start: str, credentials: Credentials | None,
+    start: Literal["earliest", "latest"], credentials: Credentials | None,
 ) -> int:
     enough = asyncio.Event()
     printed = 0
+    failure: OSError | None = None
 
     async def show(messages: list[ReceivedMessage], context: ConsumeContext) -> None:
-        nonlocal printed
-        if enough.is_set():
-            # More than was asked for: not done, so that it is not committed for the group.
-            await asyncio.Event().wait()
+        nonlocal printed, failure
         for message in messages:
-            click.echo(json_line(_received(message)))
-            printed += 1
+            if not enough.is_set():
+                try:
+                    click.echo(json_line(_received(message)))
+                    printed += 1
+                    continue
+                except OSError as error:
+                    failure = error
+                    enough.set()
+            # Not printed: not done, so that it is not committed for the group, nor sent back.
+            await asyncio.Event().wait()
         if count is not None and printed >= count:
             enough.set()
 
     consumer = AsyncPushConsumer(
         group, topic, show, filter=tags, namesrv=namesrv, concurrency=1, credentials=credentials,
-        start="first" if start == "first" else "last",
+        start=start,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, enough.set)
+    output = _pipe_of_output()
+    if output is not None:
+        loop.add_reader(output, enough.set)         # ready when its other end was closed
     await consumer.start()
     try:
         with contextlib.suppress(TimeoutError):
@@ -160,7 +177,20 @@ async def _consume(
                 await enough.wait()
     finally:
         await consumer.close(timeout=1.0)
+    if failure is not None:
+        raise failure
     return printed
+
+
+def _pipe_of_output() -> int | None:
+    """The descriptor of standard output where it is the end of a pipe to write to."""
+    try:
+        output = sys.stdout.fileno()
+    except OSError:
+        return None
+    is_pipe = stat.S_ISFIFO(os.fstat(output).st_mode)
+    is_read = fcntl.fcntl(output, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY
+    return output if is_pipe and not is_read else None
 
 
 def _received(message: ReceivedMessage) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class _Reader:
         self.out: set[str] = set()      # delivery tags
         self._arrived = transport.arrived
         self.consumer = Consumer(
-            topic, topic, ack="manual", start="first", handler_timeout=transport.visibility_timeout,
+            topic, topic, ack="manual", start="earliest", handler_timeout=transport.visibility_timeout,
             persist_interval=1.0, **transport.client_options)
         self.consumer.add_hook(self)
         self.consumer.start()

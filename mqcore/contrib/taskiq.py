@@ -90,7 +90,7 @@ class RocketMQBroker(AsyncBroker):
     async def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """The tasks of this worker."""
         self._consumer = AsyncConsumer(
-            self._group, self._topic, ack="manual", start="first",
+            self._group, self._topic, ack="manual", start="earliest",
             handler_timeout=self._visibility_timeout, **self._options)
         await self._consumer.start()
         async for message in self._consumer:

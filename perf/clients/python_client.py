@@ -71,7 +71,7 @@ def of_mqcore(role: str, namesrv: str, topic: str, seconds: float, count: int) -
     if role == "push":
         reading = Reading(count)
         group = f"{topic}-{time.time_ns()}"
-        with client.PushConsumer(group, topic, reading, namesrv=namesrv, start="first"):
+        with client.PushConsumer(group, topic, reading, namesrv=namesrv, start="earliest"):
             return reading.wait()
     with client.Producer("compare", namesrv=namesrv, topics=[topic],
                          max_in_flight=WINDOW) as producer:

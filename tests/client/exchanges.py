@@ -14,7 +14,7 @@ def consumer(
     group: str, topic: str, listen: Callable[..., Any], address: str, **options: Any,
 ) -> AsyncPushConsumer:
     """One that begins with a topic's first message."""
-    return AsyncPushConsumer(group, topic, listen, namesrv=address, start="first", **options)
+    return AsyncPushConsumer(group, topic, listen, namesrv=address, start="earliest", **options)
 
 
 async def messages_of_every_kind_come_back(address: str) -> None:

@@ -72,7 +72,7 @@ def test_a_refused_send_back_becomes_a_copy_in_the_retry_topic(tmp_path):
         async with AsyncProducer("PG", namesrv=address) as producer:
             sent = await producer.send(Message("T", "x", keys="k", tags="A"))
             brokers[0].answers[BACK] = [ResponseCode.SYSTEM_ERROR]
-            async with AsyncPushConsumer("CG", "T", listen, namesrv=address, start="first",
+            async with AsyncPushConsumer("CG", "T", listen, namesrv=address, start="earliest",
                                          max_retries=7):
                 await wait_until_async(lambda: len(tries) == 2, "two tries")
         assert tries == [(b"x", "T", "k")] * 2
@@ -100,7 +100,7 @@ def test_what_no_broker_takes_back_comes_again_here_and_is_not_committed(tmp_pat
             await producer.send(Message("T", "x"))
         brokers[0].answers[BACK] = [ResponseCode.SYSTEM_ERROR] * 2
         brokers[0].answers[SEND] = [ResponseCode.SYSTEM_ERROR] * 2
-        async with AsyncPushConsumer("CG", "T", listen, namesrv=address, start="first"):
+        async with AsyncPushConsumer("CG", "T", listen, namesrv=address, start="earliest"):
             await wait_until_async(lambda: len(tries) == 3, "three tries")
         assert tries == [(0, 0), (0, 1), (0, 2)]
         assert sum(offset for key, offset in brokers[0].committed.items() if key[1] == "T") == 1
@@ -123,7 +123,7 @@ def test_a_thread_that_hangs_keeps_neither_its_message_nor_others(broker, caplog
                 await producer.send(Message("hang", str(n)))
     asyncio.run(send())
     with caplog.at_level(logging.WARNING, "mqcore.client"), PushConsumer(
-            "CG-hang", "hang", listen, namesrv=broker.namesrv_addr, start="first", concurrency=1,
+            "CG-hang", "hang", listen, namesrv=broker.namesrv_addr, start="earliest", concurrency=1,
             handler_timeout=0.5):
         wait_until(lambda: len(seen) >= 5, "the others")
         assert {body for body, _ in seen} == {b"0", b"1", b"2", b"3", b"4"}
@@ -149,7 +149,7 @@ def test_a_close_waits_for_listeners_and_commits_what_they_did(broker):
                 await producer.send(Message("close", str(n)))
     asyncio.run(send())
     consumer = PushConsumer("CG-close", "close", listen, namesrv=broker.namesrv_addr,
-                            start="first", concurrency=2)
+                            start="earliest", concurrency=2)
     consumer.start()
     assert begun.wait(30)
     consumer.close()
@@ -174,7 +174,7 @@ def test_a_close_does_not_wait_longer_than_it_may(broker, caplog):
         async with AsyncProducer("PG", namesrv=broker.namesrv_addr) as producer:
             await producer.send(Message("slow", "x"))
         consumer = AsyncPushConsumer("CG-slow", "slow", listen, namesrv=broker.namesrv_addr,
-                                     start="first")
+                                     start="earliest")
         await consumer.start()
         await wait_until_async(begun.is_set, "a call")
         started = time.monotonic()
@@ -214,7 +214,7 @@ from mqcore.client import PushConsumer
 def handle(message):
     print(message.text(), flush=True)
 
-PushConsumer("CG-run", "runs", handle, start="first", namesrv=sys.argv[1]).run()
+PushConsumer("CG-run", "runs", handle, start="earliest", namesrv=sys.argv[1]).run()
 print("closed", flush=True)
 """
 RUNS_ASYNC = """
@@ -225,7 +225,7 @@ async def handle(message):
     print(message.text(), flush=True)
 
 async def main():
-    await AsyncPushConsumer("CG-run", "runs", handle, start="first", namesrv=sys.argv[1]).run()
+    await AsyncPushConsumer("CG-run", "runs", handle, start="earliest", namesrv=sys.argv[1]).run()
     print("closed", flush=True)
 
 asyncio.run(main())
@@ -282,7 +282,7 @@ def test_a_broker_that_comes_back_is_consumed_from_on(tmp_path):
     async def scenario(name_server):
         settings = {"broker.listen_port": free_broker_port()}
         consumer = AsyncPushConsumer("CG-again", "again", listen, namesrv=name_server,
-                                     start="first")
+                                     start="earliest")
         with mqcore_up(tmp_path / "b", settings, namesrv_addr=name_server) as first:
             create(first, "again", 4)
             await send(name_server, 0)
@@ -334,7 +334,7 @@ def test_a_lock_that_another_member_took_is_noticed_and_nothing_is_committed_ove
 
     async def scenario():
         async with AsyncProducer("PG", namesrv=broker.namesrv_addr) as producer, AsyncPushConsumer(
-                "CG-locked", "locked", listen, orderly=True, start="first",
+                "CG-locked", "locked", listen, orderly=True, start="earliest",
                 namesrv=broker.namesrv_addr) as consumer:
             await producer.send(Message("locked", "a"))
             await wait_until_async(lambda: seen == [b"a"], "a message")

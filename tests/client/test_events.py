@@ -103,7 +103,7 @@ def test_a_slow_call_is_told_and_then_that_it_comes_again(namesrv):
     topic = f"slow{next(numbers)}"
     with Producer("p", namesrv=namesrv) as producer:
         producer.send(Message(topic, "x"))
-        with PushConsumer(f"g{next(numbers)}", topic, slow, namesrv=namesrv, start="first",
+        with PushConsumer(f"g{next(numbers)}", topic, slow, namesrv=namesrv, start="earliest",
                           handler_timeout=1.0, on_event=events.append):
             wait_until(lambda: len(of(SlowListener, events)) >= 2, "both were told")
             release.set()
@@ -119,7 +119,7 @@ def test_a_message_that_is_out_too_long_is_told(namesrv):
     topic, group = f"out{next(numbers)}", f"g{next(numbers)}"
     with Producer("p", namesrv=namesrv) as producer:
         producer.send(Message(topic, "x"))
-        with Consumer(group, topic, namesrv=namesrv, start="first", handler_timeout=0.5,
+        with Consumer(group, topic, namesrv=namesrv, start="earliest", handler_timeout=0.5,
                       ack="manual", on_event=events.append) as consumer:
             assert len(consumer.receive(timeout=30)) == 1
             wait_until(lambda: of(SlowListener, events), "it was told")
@@ -138,7 +138,7 @@ def test_a_listener_that_blocks_the_loop_is_told(namesrv):
         with Producer("p", namesrv=namesrv) as producer:
             producer.send(Message(topic, "x"))
         async with AsyncPushConsumer(f"g{next(numbers)}", topic, blocks, namesrv=namesrv,
-                                     start="first", on_event=events.append):
+                                     start="earliest", on_event=events.append):
             await wait_until_async(lambda: of(SlowListener, events), "it was told")
         return of(SlowListener, events)[0]
 

@@ -82,7 +82,7 @@ def send(namesrv: str, topic: str, *bodies: str) -> None:
 def test_of_one_s_own_loop(namesrv, topic):
     send(namesrv, topic, "a", "drop", "b", "c")
     looks = Looks()
-    consumer = Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first", ack="manual")
+    consumer = Consumer(f"g-{topic}", topic, namesrv=namesrv, start="earliest", ack="manual")
     consumer.add_hook(looks)
     with consumer:
         (message,) = consumer.receive(1)
@@ -100,7 +100,7 @@ def test_of_one_s_own_loop(namesrv, topic):
 def test_of_a_message_that_is_out_too_long(namesrv, topic):
     send(namesrv, topic, "a")
     looks = Looks()
-    consumer = Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first", ack="manual",
+    consumer = Consumer(f"g-{topic}", topic, namesrv=namesrv, start="earliest", ack="manual",
                         handler_timeout=0.5)
     consumer.add_hook(looks)
     with consumer:
@@ -113,7 +113,7 @@ def test_of_a_message_that_is_out_too_long(namesrv, topic):
 def test_of_polls_and_pulls(namesrv, topic):
     send(namesrv, topic, "a", "drop", "b")
     polled, pulled = Looks(), Looks()
-    lite = LitePullConsumer(f"lite-{topic}", namesrv=namesrv, start="first")
+    lite = LitePullConsumer(f"lite-{topic}", namesrv=namesrv, start="earliest")
     lite.add_hook(polled)
     lite.subscribe(topic)
     with lite:
@@ -137,7 +137,7 @@ def test_of_a_listener(namesrv, topic):
     looks = Looks()
     inside = []
     consumer = PushConsumer(f"g-{topic}", topic, lambda message: inside.append(looks.seen[-1][0]),
-                            namesrv=namesrv, start="first")
+                            namesrv=namesrv, start="earliest")
     consumer.add_hook(looks)
     with consumer:
         wait_until(lambda: len(looks.seen) == 4, "it was called")
@@ -180,7 +180,7 @@ def test_of_whole_calls_of_every_producer(namesrv, topic):
     assert [count for count, *_ in calls.ended] == [1, 2, 1, 1]
     assert calls.ended[0][1].status.name == "SEND_OK"
     assert isinstance(calls.ended[3][2], QueueFull)
-    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first") as consumer:
+    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="earliest") as consumer:
         marks = {m.text(): m.properties.get("mark") for m in (next(consumer) for _ in range(4))}
     assert marks == {"a": "set", "b": "set", "d": "set", "unseen": None}
     with pytest.raises(ConfigError, match="expected one that was added"):
@@ -216,9 +216,9 @@ def test_calls_that_are_cancelled_or_send_nothing_have_an_end(namesrv, topic):
 def test_trace_messages_of_every_consumer(namesrv, topic):
     send(namesrv, topic, "x")
     options = {"namesrv": namesrv, "trace": True, "trace_topic": TRACES}
-    with Consumer(f"own-{topic}", topic, start="first", **options) as consumer:
+    with Consumer(f"own-{topic}", topic, start="earliest", **options) as consumer:
         message = next(consumer)
-    lite = LitePullConsumer(f"lite-{topic}", start="first", **options)
+    lite = LitePullConsumer(f"lite-{topic}", start="earliest", **options)
     lite.subscribe(topic)
     with lite:
         assert len(lite.poll(timeout=30)) == 1
@@ -226,7 +226,7 @@ def test_trace_messages_of_every_consumer(namesrv, topic):
         puller.pull(message.queue, message.queue_offset)
 
     said = ""
-    with Consumer(f"g-{topic}", TRACES, namesrv=namesrv, start="first") as consumer:
+    with Consumer(f"g-{topic}", TRACES, namesrv=namesrv, start="earliest") as consumer:
         while not all(said.count(f"{kind}-{topic}") == 2 for kind in ("own", "lite", "pull")):
             said += next(consumer).text()               # before and after, of each
     assert said.count(message.message_id) == 6

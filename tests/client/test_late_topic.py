@@ -9,7 +9,7 @@ SOON_S = 15.0           # a member looks for topics each 2 s; heartbeats alone c
 
 def test_a_consumer_gets_the_first_message_of_a_topic_that_is_made_later():
     with MemoryBroker() as broker, \
-            Consumer("early", "late", namesrv=broker.namesrv, start="first") as consumer, \
+            Consumer("early", "late", namesrv=broker.namesrv, start="earliest") as consumer, \
             Producer("p", namesrv=broker.namesrv) as producer:
         assert consumer.receive(timeout=0.1) == []
         producer.send(Message("late", "first"))

@@ -40,7 +40,7 @@ async def one(message):
     ({"concurrency": 0}, "concurrency 0: expected a whole number, 1 to 1000"),
     ({"batch": 2}, "batch 2: expected 1 for listener one, which takes one message"),
     ({"batch": True}, "batch True"),
-    ({"start": "middle"}, 'start \'middle\': expected "first", "last", a datetime'),
+    ({"start": "middle"}, 'start \'middle\': expected "earliest", "latest", a datetime'),
     ({"max_retries": -2}, "max_retries -2"),
     ({"handler_timeout": 0}, "handler_timeout 0: expected seconds above 0"),
     ({"queue_span_max": 70_000}, "queue_span_max 70000"),

@@ -108,7 +108,7 @@ class Life:
                  queue_count: int = 0) -> None:
         self.dice = Random(seed)
         self.kind = KINDS[seed % len(KINDS)]
-        self.start = start or self.dice.choice(("last", "last", "last", "first"))
+        self.start = start or self.dice.choice(("latest", "latest", "latest", "earliest"))
         self.world = World(loop, folder, queue_count or self.dice.randint(1, 2))
         self.given_up: list[MessageQueue] = []
         self.members: list[Member] = []
@@ -141,7 +141,7 @@ class Life:
             low, end = store.queues.get((TOPIC, queue.queue_id), (0, 0))
             first = store.entry(TOPIC, queue.queue_id, 0)
             self.java_of(queue).take(
-                now, member.started_at, low if self.start == "first" else end, end,
+                now, member.started_at, low if self.start == "earliest" else end, end,
                 is_young=low == 0 and (first is None or store.in_memory(first.position)))
 
     # -- what happens -----------------------------------------------------------------------------
@@ -330,10 +330,10 @@ def test_a_group_skips_nothing_that_javas_client_would_deliver(part, monkeypatch
 
 
 class Told(Life):
-    """A life as it is told, of a group that begins at "last"."""
+    """A life as it is told, of a group that begins at "latest"."""
 
     def __init__(self, kind: str, loop: LifeLoop, folder: Path, *steps: str | float | ResponseCode) -> None:
-        super().__init__(KINDS.index(kind), loop, folder, start="last", queue_count=1)
+        super().__init__(KINDS.index(kind), loop, folder, start="latest", queue_count=1)
         self.steps = steps
 
     async def live(self) -> None:

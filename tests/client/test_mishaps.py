@@ -205,7 +205,7 @@ def test_an_orderly_message_whose_call_failed_is_not_committed_by_the_next_one(t
         listener, called, done = fails_first(how)
         for body in (b"0", b"1", b"2"):
             brokers[0].append("T", 0, body, {})
-        async with AsyncPushConsumer("G", "T", listener, namesrv=address, start="first",
+        async with AsyncPushConsumer("G", "T", listener, namesrv=address, start="earliest",
                                      orderly=True, suspend=0.05, persist_interval=0.1):
             await wait_until_async(lambda: len(done) == 3, LONG_S)
             await wait_until_async(lambda: brokers[0].committed.get(("G", "T", 0)) == 3, LONG_S)
@@ -219,7 +219,7 @@ def test_a_message_whose_call_failed_is_sent_back_and_the_offset_goes_on(tmp_pat
         listener, _, done = fails_first(how)
         for number in range(8):
             brokers[0].append("T", 0, f"{number}".encode(), {})
-        async with AsyncPushConsumer("G", "T", listener, namesrv=address, start="first", batch=4,
+        async with AsyncPushConsumer("G", "T", listener, namesrv=address, start="earliest", batch=4,
                                      concurrency=2, persist_interval=0.1):
             await wait_until_async(lambda: done.count("again") == 4, LONG_S)
             await wait_until_async(lambda: brokers[0].committed.get(("G", "T", 0)) == 8, LONG_S)
@@ -240,7 +240,7 @@ def test_what_a_thread_did_before_a_call_that_hangs_is_done(tmp_path):
             for number in range(3):
                 producer.send(Message("T", f"{number}"), shard=0)
         try:
-            with PushConsumer("G", "T", listener, namesrv=address, start="first", concurrency=1,
+            with PushConsumer("G", "T", listener, namesrv=address, start="earliest", concurrency=1,
                               handler_timeout=0.5, persist_interval=0.1):
                 assert hanging.wait(LONG_S)
                 until = time.monotonic() + LONG_S

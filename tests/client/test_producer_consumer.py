@@ -164,7 +164,7 @@ def test_a_message_is_consumed_and_its_offset_committed_at_shutdown(tmp_path):
             async def listen(messages, context):
                 got.extend(messages)
             consumer = AsyncPushConsumer(
-                "CG", {"T": "A"}, listen, namesrv=address, start="first")
+                "CG", {"T": "A"}, listen, namesrv=address, start="earliest")
             async with consumer:
                 await wait_until_async(lambda: len(got) == 10, "ten messages")
                 await producer.send(Message("T", "late", tags="A"))
@@ -183,7 +183,7 @@ def test_a_message_whose_tag_only_has_an_equal_hash_is_left_out(tmp_path):
             await producer.send(Message("T", "wrong", tags="BB"))       # hash of "Aa"
             await producer.send(Message("T", "right", tags="Aa"))
             consumer = AsyncPushConsumer(
-                "CG", "T", got.append, filter="Aa", namesrv=address, start="first",
+                "CG", "T", got.append, filter="Aa", namesrv=address, start="earliest",
                 run_in_thread=True)
             async with consumer:
                 await wait_until_async(lambda: got, "a message")
@@ -208,7 +208,7 @@ def test_a_message_that_failed_comes_again_by_the_retry_topic(tmp_path, in_threa
         async with AsyncProducer("PG", namesrv=address) as producer:
             sent = await producer.send(Message("T", "x"))
             consumer = AsyncPushConsumer(
-                "CG", "T", listen if in_thread else later, namesrv=address, start="first",
+                "CG", "T", listen if in_thread else later, namesrv=address, start="earliest",
                 run_in_thread=in_thread)
             async with consumer:
                 await wait_until_async(lambda: len(got) == 2, "two messages")
@@ -265,7 +265,7 @@ def test_a_consumer_that_lost_its_connections_joins_again(tmp_path):
         async with AsyncProducer("PG", namesrv=address) as producer:
             await producer.send(Message("T", "before"))
             consumer = AsyncPushConsumer(
-                "CG", "T", got.append, namesrv=address, start="first", run_in_thread=True)
+                "CG", "T", got.append, namesrv=address, start="earliest", run_in_thread=True)
             async with consumer:
                 await wait_until_async(lambda: got, "a message")
                 lost = list(brokers[0].members["CG"].values())

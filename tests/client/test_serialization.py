@@ -65,14 +65,14 @@ def test_a_serializer_of_the_application_s_own(namesrv):
 
 def test_blocking_sends_of_all_kinds_take_a_topic_and_a_body(namesrv):
     with Producer("p", namesrv=namesrv) as producer, \
-            Consumer("g", "orders", namesrv=namesrv, start="first") as consumer:
+            Consumer("g", "orders", namesrv=namesrv, start="earliest") as consumer:
         first = producer.send("orders", {"id": 1}, key="1", shard="user-42")
         second = producer.send_soon("orders", {"id": 2}, shard="user-42").result(10)
         producer.send_oneway("orders", {"id": 3}, shard="user-42")
         assert first.queue == second.queue
         assert [next(consumer).json()["id"] for _ in range(3)] == [1, 2, 3]
 
-        with Consumer("answers", "prices", namesrv=namesrv, start="first") as answering:
+        with Consumer("answers", "prices", namesrv=namesrv, start="earliest") as answering:
             replies = []
             thread = threading.Thread(target=lambda: replies.append(
                 producer.request("prices", {"of": 7}, timeout=20.0)))
@@ -92,5 +92,5 @@ def test_asyncio_sends_take_a_topic_and_a_body(namesrv):
             return [result.queue.topic for result in results]
 
     assert asyncio.run(scenario()) == ["bills", "bills"]
-    with Consumer("h", "bills", namesrv=namesrv, start="first") as consumer:
+    with Consumer("h", "bills", namesrv=namesrv, start="earliest") as consumer:
         assert {next(consumer).json()["id"] for _ in range(3)} == {1, 2, 3}

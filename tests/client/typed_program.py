@@ -271,7 +271,7 @@ def consume() -> None:
     with PushConsumer("billing", paid, handle, start=datetime.now(UTC), max_retries=3) as consumer:
         assert_type(consumer.assignment, list[MessageQueue])
         consumer.run()
-    PushConsumer("billing", ["orders"], handle_many, batch=32, orderly=True, start="first").start()
+    PushConsumer("billing", ["orders"], handle_many, batch=32, orderly=True, start="earliest").start()
     with Consumer("billing", "orders", ack="manual") as consumer:
         for message in consumer:
             assert_type(message, BlockingDelivery)
@@ -292,7 +292,7 @@ async def consume_with_asyncio() -> None:
 
 
 def pull(queue: MessageQueue) -> None:
-    with LitePullConsumer("lab", start="first", auto_commit=False) as consumer:
+    with LitePullConsumer("lab", start="earliest", auto_commit=False) as consumer:
         consumer.subscribe("readings")
         assert_type(consumer.poll(timeout=1.0), list[ReceivedMessage])
         consumer.commit_sync({queue: 3})

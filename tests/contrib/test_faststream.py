@@ -65,7 +65,7 @@ def test_messages_of_any_client_come_with_their_properties(namesrv, topic):
     seen: list[tuple[object, ...]] = []
     done = asyncio.Event()
 
-    @broker.subscriber(topic, filter="new || paid", start="first")
+    @broker.subscriber(topic, filter="new || paid", start="earliest")
     async def handle(body: dict, message: RocketMQMessage) -> None:
         seen.append((body["id"], message.headers["region"], message.raw_message.tags,
                      message.raw_message.keys))
@@ -91,7 +91,7 @@ def test_what_is_published_is_a_plain_message(namesrv, topic):
 
     first, second = asyncio.run(scenario())
     assert first.queue == second.queue
-    with Consumer("g", topic, namesrv=namesrv, start="first") as consumer:
+    with Consumer("g", topic, namesrv=namesrv, start="earliest") as consumer:
         message, empty = next(consumer), next(consumer)
     assert message.json() == {"id": 7}
     assert (message.tags, message.keys) == ("new", ["7"])
@@ -114,7 +114,7 @@ def test_what_is_rejected_is_a_dead_letter(namesrv, topic, policy):
             raise ValueError("no")
 
     consumed(broker, lambda: broker.publish("x", topic), done)
-    with Consumer("dead", f"%DLQ%g-{topic}", namesrv=namesrv, start="first") as consumer:
+    with Consumer("dead", f"%DLQ%g-{topic}", namesrv=namesrv, start="earliest") as consumer:
         assert next(consumer).text() == "x"
 
 
@@ -122,7 +122,7 @@ def test_a_body_that_cannot_be_decompressed_is_a_dead_letter(namesrv, topic, mon
     broker = RocketMQBroker(namesrv, topic_queues=1)
     done = asyncio.Event()
 
-    @broker.subscriber(topic, group=f"g-{topic}", start="first")
+    @broker.subscriber(topic, group=f"g-{topic}", start="earliest")
     async def handle(body: str) -> None:
         done.set()
 
@@ -134,7 +134,7 @@ def test_a_body_that_cannot_be_decompressed_is_a_dead_letter(namesrv, topic, mon
             producer.send(topic, "x")
 
     consumed(broker, send, done)
-    with Consumer("dead", f"%DLQ%g-{topic}", namesrv=namesrv, start="first") as consumer:
+    with Consumer("dead", f"%DLQ%g-{topic}", namesrv=namesrv, start="earliest") as consumer:
         assert next(consumer).body_size == len(b"no zlib")
 
 
@@ -204,7 +204,7 @@ def test_headers_are_all_that_is_not_rocketmq_s_own(namesrv, topic):
     seen: list[dict[str, str]] = []
     done = asyncio.Event()
 
-    @broker.subscriber(topic, start="first")
+    @broker.subscriber(topic, start="earliest")
     async def handle(body: str, message: RocketMQMessage) -> None:
         seen.append(message.headers)
         done.set()

@@ -158,7 +158,7 @@ def test_a_foreign_message_goes_to_the_dead_letters(broker, connection, name):
         with pytest.raises(queue.Empty):
             queue.get_nowait()
     with Consumer("g", f"%DLQ%{topic_of(name)}", namesrv=broker.namesrv,
-                  start="first") as consumer:
+                  start="earliest") as consumer:
         assert next(consumer).text() == "no json"
 
 
@@ -204,7 +204,7 @@ def test_foreign_messages_block_no_queue(broker, connection, name):
         connection.drain_events(timeout=30)
     got[1].ack()
     with Consumer("g", f"%DLQ%{topic_of(name)}", namesrv=broker.namesrv,
-                  start="first") as consumer:
+                  start="earliest") as consumer:
         assert {next(consumer).body for _ in FOREIGN} == set(FOREIGN)
 
 
@@ -217,7 +217,7 @@ def test_a_body_that_cannot_be_decompressed_blocks_no_queue(
         with pytest.raises(queue.Empty):
             queue.get_nowait()
     with Consumer("g", f"%DLQ%{topic_of(name)}", namesrv=broker.namesrv,
-                  start="first") as consumer:
+                  start="earliest") as consumer:
         assert next(consumer).body_size == len(b"no zlib")
 
 

@@ -92,7 +92,7 @@ def test_a_message_and_its_listener_are_one_trace(namesrv, spans, topic):
     with Producer("p", namesrv=namesrv) as producer, \
             spans.tracer.start_as_current_span("request") as request:
         result = producer.send(topic, {"id": 7}, key="7", tags="new")
-    with PushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="first"):
+    with PushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="earliest"):
         processed = spans.one(f"process {topic}")
     sent = spans.one(f"send {topic}")
 
@@ -122,7 +122,7 @@ def test_the_context_is_a_property_that_anybody_reads(namesrv, spans, topic):
             producer.send(Message(topic, "x"))
     finally:
         context.detach(token)
-    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first") as consumer:
+    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="earliest") as consumer:
         properties = next(consumer).properties
     assert TRACEPARENT.fullmatch(properties["traceparent"])
     assert properties["baggage"] == "user=42"
@@ -138,7 +138,7 @@ def test_no_send_fails_for_a_context_that_has_no_room(namesrv, spans, topic):
                 producer.send_many([message])
             finally:
                 context.detach(token)
-    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first") as consumer:
+    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="earliest") as consumer:
         small, large = (message.properties for message in sorted(
             (next(consumer), next(consumer)), key=lambda one: one.commit_log_offset))
     assert "baggage" in small
@@ -172,7 +172,7 @@ def test_asyncio_has_the_caller_s_context_too(namesrv, spans, topic):
                     await producer.send(topic, user)
 
             await asyncio.gather(send("ann"), send("bob"))
-        async with AsyncPushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="first"):
+        async with AsyncPushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="earliest"):
             await wait_until_async(lambda: len(spans.named(f"process {topic}")) == 2, "both")
         return seen
 
@@ -202,7 +202,7 @@ def test_batches_have_links(namesrv, spans, topic):
     assert linked(batch) == set(created[3:])
     assert (many.kind, many.attributes["messaging.batch.message_count"]) == (SpanKind.CLIENT, 3)
 
-    with PushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="first", batch=32):
+    with PushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="earliest", batch=32):
         processed = spans.one(f"process {topic}")
     assert called.is_set()
     assert processed.parent is None
@@ -214,7 +214,7 @@ def test_polls_and_pulls_are_received_with_links(namesrv, spans, topic):
     with Producer("p", namesrv=namesrv) as producer:
         result = producer.send(Message(topic, "x"))
     sent = id_of(spans.one(f"send {topic}"))
-    consumer = LitePullConsumer(f"lite-{topic}", namesrv=namesrv, start="first")
+    consumer = LitePullConsumer(f"lite-{topic}", namesrv=namesrv, start="earliest")
     consumer.subscribe(topic)
     with consumer:
         assert len(consumer.poll(timeout=30)) == 1
@@ -235,7 +235,7 @@ def test_one_s_own_loop_works_in_the_span(namesrv, spans, topic):
         producer.send(Message(topic, "x"))
         producer.send(Message(topic, "y"), shard=1)
     seen = []
-    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="first", ack="manual") as consumer:
+    with Consumer(f"g-{topic}", topic, namesrv=namesrv, start="earliest", ack="manual") as consumer:
         with contextlib.suppress(KeyError), next(consumer).processing():
             seen.append(trace.get_current_span().get_span_context().span_id)
             raise KeyError
@@ -260,7 +260,7 @@ def test_failures_are_said(namesrv, spans, topic):
         producer.send(Message(topic, "x"))
     with Producer("p", namesrv=namesrv) as producer:
         producer.send(Message(topic, "x"))
-    with PushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="first"):
+    with PushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="earliest"):
         processed = spans.one(f"process {topic}")
     refused, sent = spans.named(f"send {topic}")
 

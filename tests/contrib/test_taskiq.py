@@ -151,7 +151,7 @@ def test_messages_that_are_no_tasks_end_no_worker(namesrv, monkeypatch):
         return (await (await work.kiq()).wait_result(timeout=30)).return_value
 
     assert asyncio.run(working(tasks, scenario)) == 7
-    with Consumer("g", f"%DLQ%{topic}", namesrv=namesrv, start="first") as consumer:
+    with Consumer("g", f"%DLQ%{topic}", namesrv=namesrv, start="earliest") as consumer:
         assert len([next(consumer) for _ in range(4)]) == 4
 
 

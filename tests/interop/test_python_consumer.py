@@ -26,7 +26,7 @@ def test_a_loop_acks_what_it_went_on_from_and_a_failed_one_not_its_last(cluster:
 
     async def scenario() -> None:
         await send(cluster, topic, names("k", 8), queue=0)
-        options = {"namesrv": cluster.namesrv_addr, "start": "first"}
+        options = {"namesrv": cluster.namesrv_addr, "start": "earliest"}
 
         async def until_k4() -> None:
             async with AsyncConsumer(group, topic, **options) as consumer:
@@ -56,7 +56,7 @@ def test_manual_acks_decide_by_message(cluster: Cluster) -> None:
 
     async def scenario() -> None:
         await send(cluster, topic, ["ok", "fails", "rejected", "raises"])
-        async with AsyncConsumer(group, topic, ack="manual", start="first",
+        async with AsyncConsumer(group, topic, ack="manual", start="earliest",
                                  namesrv=cluster.namesrv_addr) as consumer:
             while len(tries) < 6:
                 for message in await consumer.receive(max=10, timeout=5.0):
@@ -87,7 +87,7 @@ def test_what_is_not_acked_comes_again_and_holds_the_offset(cluster: Cluster) ->
 
     async def scenario() -> None:
         await send(cluster, topic, names("k", 6), queue=1)
-        options = {"namesrv": cluster.namesrv_addr, "start": "first"}
+        options = {"namesrv": cluster.namesrv_addr, "start": "earliest"}
         async with AsyncConsumer(group, topic, ack="manual", **options) as consumer:
             found = []
             while len(found) < 6:
@@ -115,7 +115,7 @@ def test_what_is_not_acked_comes_again_and_holds_the_offset(cluster: Cluster) ->
 def test_a_blocking_loop_and_acks_from_other_threads(cluster: Cluster) -> None:
     topic, group = fresh(cluster, "blocking")
     run(send(cluster, topic, names("k", 20)))
-    options = {"namesrv": cluster.namesrv_addr, "start": "first"}
+    options = {"namesrv": cluster.namesrv_addr, "start": "earliest"}
     with Consumer(group, topic, **options) as consumer:
         first = []
         for message in consumer:

@@ -67,7 +67,7 @@ def test_another_push_member_and_ours_share_the_queues(
 
     async def scenario() -> None:
         await asyncio.to_thread(others.push, topic, topic, group)
-        async with AsyncPushConsumer(group, topic, notes.listen, start="first",
+        async with AsyncPushConsumer(group, topic, notes.listen, start="earliest",
                                      namesrv=cluster.namesrv_addr) as ours:
             theirs, mine = await halves(
                 lambda: told(cluster, group, ours.client_id, topic), ours, topic)
@@ -100,7 +100,7 @@ def test_a_java_lite_pull_member_and_ours_share_the_queues(
 
     async def scenario() -> None:
         await asyncio.to_thread(java.pull, topic, topic, group)
-        ours = AsyncLitePullConsumer(group, start="first", namesrv=cluster.namesrv_addr)
+        ours = AsyncLitePullConsumer(group, start="earliest", namesrv=cluster.namesrv_addr)
         ours.subscribe(topic)
         async with ours:
             theirs, mine = await halves(held, ours, topic)
@@ -141,7 +141,7 @@ def test_members_go_on_where_the_other_client_s_committed(
 
     async def ours(count: int) -> list[str]:
         notes = Notes()
-        async with AsyncPushConsumer(group, topic, notes.listen, start="first",
+        async with AsyncPushConsumer(group, topic, notes.listen, start="earliest",
                                      namesrv=cluster.namesrv_addr):
             await wait_until_async(lambda: len(notes.keys) >= count, "our messages")
         return sorted(notes.keys)
@@ -186,7 +186,7 @@ def test_orderly_members_of_both_clients_lock_and_hand_over(
         await asyncio.sleep(0.002)
 
     async def scenario() -> None:
-        ours = AsyncPushConsumer(group, topic, listen, start="first", orderly=True,
+        ours = AsyncPushConsumer(group, topic, listen, start="earliest", orderly=True,
                                  namesrv=cluster.namesrv_addr)
         async with ours:
             await wait_until_async(lambda: len(own_queues(ours, topic)) == QUEUES, "all queues")

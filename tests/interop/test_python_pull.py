@@ -50,7 +50,7 @@ def test_what_is_polled_is_committed_by_the_next_polls_or_by_hand(cluster: Clust
 
     async def scenario() -> None:
         await send(cluster, topic, names("k", 40))
-        options = {"namesrv": cluster.namesrv_addr, "start": "first"}
+        options = {"namesrv": cluster.namesrv_addr, "start": "earliest"}
         consumer = AsyncLitePullConsumer(group, auto_commit=False, **options)
         consumer.subscribe(topic)
         async with consumer:
@@ -89,7 +89,7 @@ def test_positions_are_sought_and_queues_paused(cluster: Cluster) -> None:
     async def scenario() -> None:
         await send(cluster, topic, names("k", 20), queue=0)
         await send(cluster, topic, names("l", 20), queue=1)
-        consumer = AsyncLitePullConsumer(group, start="first", auto_commit=False,
+        consumer = AsyncLitePullConsumer(group, start="earliest", auto_commit=False,
                                          namesrv=cluster.namesrv_addr)
         broker = None
         async with AsyncPullConsumer(f"{group}-x", namesrv=cluster.namesrv_addr) as helper:
@@ -128,7 +128,7 @@ def test_lite_pull_members_share_queues_and_filter(cluster: Cluster) -> None:
 
     async def scenario() -> None:
         def member() -> AsyncLitePullConsumer:
-            one = AsyncLitePullConsumer(group, start="first", namesrv=cluster.namesrv_addr)
+            one = AsyncLitePullConsumer(group, start="earliest", namesrv=cluster.namesrv_addr)
             one.subscribe(topic, "A")
             return one
 

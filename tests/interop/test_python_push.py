@@ -65,7 +65,7 @@ def test_tags_and_properties_choose_and_offsets_are_committed_at_the_end(cluster
         await send(cluster, topic, names("a", 8), tags="A", properties={"size": "3"})
         await send(cluster, topic, names("b", 8), tags="B", properties={"size": "30"})
         await send(cluster, topic, names("c", 8), tags="C", properties={"size": "300"})
-        options = {"namesrv": cluster.namesrv_addr, "start": "first"}
+        options = {"namesrv": cluster.namesrv_addr, "start": "earliest"}
         async with (
             AsyncPushConsumer(group, {topic: "A || C"}, by_tag.listen, **options),
             AsyncPushConsumer(f"{group}-sql", topic, by_sql.listen,
@@ -129,7 +129,7 @@ def test_what_fails_comes_again_and_ends_in_the_dead_letters(cluster: Cluster) -
 
     async def scenario() -> None:
         await send(cluster, topic, ["retry", "poison", "reject", "later"])
-        async with AsyncPushConsumer(group, topic, listen, start="first", max_retries=2,
+        async with AsyncPushConsumer(group, topic, listen, start="earliest", max_retries=2,
                                      namesrv=cluster.namesrv_addr):
             await wait_until_async(lambda: dead_letter_count(cluster, group) == 2
                                    and ("later", 1) in tries, "two dead letters")
@@ -151,7 +151,7 @@ def test_a_batch_is_done_up_to_where_the_listener_says(cluster: Cluster) -> None
 
     async def scenario() -> None:
         await send(cluster, topic, names("k", 4), queue=0)
-        async with AsyncPushConsumer(group, topic, listen, start="first", batch=4,
+        async with AsyncPushConsumer(group, topic, listen, start="earliest", batch=4,
                                      namesrv=cluster.namesrv_addr):
             await wait_until_async(lambda: sum(map(len, calls)) >= 7, "three again")
 
@@ -174,7 +174,7 @@ def test_a_listener_that_hangs_loses_its_message_to_a_retry_and_its_place(
 
     async def scenario() -> None:
         await send(cluster, topic, ["stuck", *names("k", 8)])
-        async with AsyncPushConsumer(group, topic, listen, start="first", concurrency=1,
+        async with AsyncPushConsumer(group, topic, listen, start="earliest", concurrency=1,
                                      handler_timeout=2.0, namesrv=cluster.namesrv_addr):
             await wait_until_async(lambda: ("stuck", 1) in seen and len(seen) == 10, "all")
 
@@ -198,7 +198,7 @@ def test_a_listener_that_blocks_the_loop_is_named(
 
     async def scenario() -> None:
         await send(cluster, topic, ["k"])
-        async with AsyncPushConsumer(group, topic, blocking_one, start="first",
+        async with AsyncPushConsumer(group, topic, blocking_one, start="earliest",
                                      namesrv=cluster.namesrv_addr):
             await wait_until_async(lambda: "blocked the event loop" in caplog.text, "a warning")
 
@@ -221,7 +221,7 @@ def test_a_blocking_consumer_calls_its_listener_in_threads(cluster: Cluster) -> 
         keys.append(message.keys[0])
 
     run(send(cluster, topic, names("k", 40)))
-    with PushConsumer(group, topic, listen, start="first", concurrency=4,
+    with PushConsumer(group, topic, listen, start="earliest", concurrency=4,
                       namesrv=cluster.namesrv_addr) as consumer:
         wait_until(lambda: len(keys) >= 40, "all messages")
         assert len([q for q in consumer.assignment if q.topic == topic]) == QUEUES
@@ -251,7 +251,7 @@ def test_an_orderly_listener_sees_each_queue_in_order_and_failures_hold_it_up(
     async def scenario() -> None:
         for queue in range(2):
             await send(cluster, topic, names(f"q{queue}-", 20), queue=queue)
-        async with AsyncPushConsumer(group, topic, listen, start="first", orderly=True,
+        async with AsyncPushConsumer(group, topic, listen, start="earliest", orderly=True,
                                      suspend=0.1, max_retries=2, namesrv=cluster.namesrv_addr):
             await wait_until_async(lambda: sum(map(len, seen.values())) == 39, "all but one")
             await wait_until_async(lambda: dead_letter_count(cluster, group) == 1, "a dead letter")
@@ -272,7 +272,7 @@ def test_orderly_members_take_over_each_other_s_queues_without_a_gap(cluster: Cl
         await asyncio.sleep(0.002)
 
     def member() -> AsyncPushConsumer:
-        return AsyncPushConsumer(group, topic, listen, start="first", orderly=True,
+        return AsyncPushConsumer(group, topic, listen, start="earliest", orderly=True,
                                  namesrv=cluster.namesrv_addr)
 
     async def scenario() -> None:
@@ -303,7 +303,7 @@ def test_broadcasting_members_all_get_everything_and_go_on_from_their_files(
     async def life(name: str, wanted: int) -> list[str]:
         notes = Notes()
         consumer = AsyncPushConsumer(
-            group, topic, notes.listen, start="first", broadcast=True, instance_name=name,
+            group, topic, notes.listen, start="earliest", broadcast=True, instance_name=name,
             offsets_folder=tmp_path, namesrv=cluster.namesrv_addr)
         async with consumer:
             await wait_until_async(lambda: len(notes.keys) >= wanted, "messages")
@@ -337,7 +337,7 @@ def test_a_member_tells_of_itself_and_consumes_directly(cluster: Cluster) -> Non
 
     async def scenario() -> None:
         await send(cluster, topic, ["k"], queue=2)
-        async with AsyncPushConsumer(group, topic, listen, filter="*", start="first",
+        async with AsyncPushConsumer(group, topic, listen, filter="*", start="earliest",
                                      namesrv=cluster.namesrv_addr) as consumer:
             await wait_until_async(lambda: notes.keys, "a message")
             body = await asyncio.to_thread(running_info, cluster, group, consumer.client_id, True)
@@ -368,7 +368,7 @@ def test_offsets_are_reset_in_running_members(cluster: Cluster) -> None:
 
     async def scenario() -> None:
         await send(cluster, topic, names("k", 8))
-        async with AsyncPushConsumer(group, topic, notes.listen, start="first",
+        async with AsyncPushConsumer(group, topic, notes.listen, start="earliest",
                                      namesrv=cluster.namesrv_addr) as consumer:
             await wait_until_async(lambda: len(notes.keys) == 8, "the first time")
             await wait_until_async(lambda: committed(cluster, group, topic) == 8, "offsets")
@@ -389,7 +389,7 @@ def test_a_suspended_member_pulls_nothing_until_it_goes_on(cluster: Cluster) -> 
     notes = Notes()
 
     async def scenario() -> None:
-        async with AsyncPushConsumer(group, topic, notes.listen, start="first",
+        async with AsyncPushConsumer(group, topic, notes.listen, start="earliest",
                                      namesrv=cluster.namesrv_addr) as consumer:
             await send(cluster, topic, ["before"])
             await wait_until_async(lambda: notes.keys == ["before"], "a message")
@@ -442,7 +442,7 @@ def test_a_namespace_parts_topics_and_groups(cluster: Cluster) -> None:
             await spaced.listen(message)
             if message.reconsume_times == 0:
                 raise Retry(delay_level=1)
-        options = {"namesrv": cluster.namesrv_addr, "start": "first"}
+        options = {"namesrv": cluster.namesrv_addr, "start": "earliest"}
         async with (AsyncPushConsumer(group, topic, plain.listen, **options),
                     AsyncPushConsumer(group, topic, listen, namespace="ns", **options)):
             await wait_until_async(lambda: len(spaced.keys) == 2 and plain.keys, "both")
@@ -491,7 +491,7 @@ def test_hooks_see_every_call_and_traces_tell_of_it(cluster: Cluster, in_thread:
     async def scenario() -> None:
         await send(cluster, topic, ["good", "unwanted", "fails"])
         consumer = AsyncPushConsumer(
-            group, topic, in_a_thread if in_thread else listen, start="first",
+            group, topic, in_a_thread if in_thread else listen, start="earliest",
             run_in_thread=in_thread, trace=True, trace_topic=traces,
             namesrv=cluster.namesrv_addr)
         consumer.add_hook(watcher)
@@ -499,7 +499,7 @@ def test_hooks_see_every_call_and_traces_tell_of_it(cluster: Cluster, in_thread:
             await wait_until_async(lambda: len(watcher.calls) == 4 and watcher.pulled == 3,
                                    "two calls, and a message that is filtered out")
         told = Notes()
-        async with AsyncPushConsumer(f"{group}-x", traces, told.listen, start="first",
+        async with AsyncPushConsumer(f"{group}-x", traces, told.listen, start="earliest",
                                      namesrv=cluster.namesrv_addr):
             def records() -> list[list[str]]:
                 text = "".join(message.text() for message in told.messages)

@@ -109,7 +109,7 @@ def consume_all(kills: Kills, number: int, url: str, namesrv: str, topic: str) -
             return len(connection.execute(select(effects.c.id)).all())
 
     with PushConsumer("CG_KILLED", topic, kills.around(once.listener(effect)), namesrv=namesrv,
-                      start="first", concurrency=1) as consumer:
+                      start="earliest", concurrency=1) as consumer:
         wait_until(lambda: count() >= CONSUMED, "all effects")
         consumer.suspend()
 

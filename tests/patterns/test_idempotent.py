@@ -205,14 +205,14 @@ def test_listeners_of_all_consumers(engine: Engine, running: Broker) -> None:
 
     assert once[0].listener(write).__qualname__ == "write"
     with PushConsumer(f"CG_{topic}", topic, once[0].listener(write), namesrv=running.namesrv,
-                      start="first"), \
+                      start="earliest"), \
             PushConsumer(f"CO_{topic}", topic, once[1].listener(write), orderly=True,
-                         namesrv=running.namesrv, start="first"):
+                         namesrv=running.namesrv, start="earliest"):
         wait_until(lambda: keys() == 6, "six effects")
 
     async def consume() -> None:
         async with AsyncPushConsumer(f"CA_{topic}", topic, once[2].async_listener(write),
-                                     namesrv=running.namesrv, start="first"):
+                                     namesrv=running.namesrv, start="earliest"):
             await wait_until_async(lambda: keys() == 9, "nine effects")
 
     asyncio.run(consume())

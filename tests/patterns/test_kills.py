@@ -110,7 +110,7 @@ def test_what_a_broker_gave_up_is_seen_although_its_resuming_is_killed_at_every_
     with TransactionProducer(f"PG_{topic}", check=log.check, namesrv=forgetful.namesrv,
                              topics=[topic]), \
             PushConsumer(f"CG_{topic}", topic, listener, namesrv=forgetful.namesrv,
-                         start="first"), Admin(forgetful.namesrv) as admin:
+                         start="earliest"), Admin(forgetful.namesrv) as admin:
         killed = killed_everywhere(programs.resume, url, forgetful.namesrv)
 
         def seen() -> list[str]:
@@ -161,9 +161,9 @@ def test_what_a_check_back_table_keeps_has_its_effect_once_and_is_confirmed(
             producer.send(confirmation(message, confirmations))
 
         pending = CheckBack(engine, producer, count_max=20, wait=2.0, wait_max=2.0)
-        with PushConsumer(f"CG_{topic}", topic, handle, namesrv=running.namesrv, start="first"), \
+        with PushConsumer(f"CG_{topic}", topic, handle, namesrv=running.namesrv, start="earliest"), \
                 PushConsumer(f"CG_{confirmations}", confirmations, pending.confirm_listener,
-                             namesrv=running.namesrv, start="first"):
+                             namesrv=running.namesrv, start="earliest"):
             wait_until(lambda: pending.run_once() == 0 and not waiting(engine), "confirmations")
     with engine.connect() as connection:
         bodies = list(connection.execute(select(effects.c.body)).scalars())

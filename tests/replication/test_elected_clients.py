@@ -48,7 +48,7 @@ def test_our_clients_go_on_at_the_new_leader_with_all_that_was_acknowledged(
     async def scenario(names: str, one: Member, other: Member) -> None:
         async with Load(names) as load:
             await load.more(1)
-            async with AsyncConsumer("clients", "TopicTest", ack="manual", start="first",
+            async with AsyncConsumer("clients", "TopicTest", ack="manual", start="earliest",
                                      namesrv=names) as consumer:
                 reading = asyncio.create_task(consume(consumer))
                 await load.more(200)

@@ -20,7 +20,7 @@ def fail_all(world: World, group: str, topic: str, letters: int) -> None:
         raise RuntimeError("not today")
 
     dead = MessageQueue(f"%DLQ%{group}", world.broker_name, 0)
-    with PushConsumer(group, topic, listen, namesrv=world.namesrv, start="first", max_retries=0):
+    with PushConsumer(group, topic, listen, namesrv=world.namesrv, start="earliest", max_retries=0):
         wait_until(lambda: world.admin.committed(
             group, MessageQueue(topic, world.broker_name, 0)) == end_of(world, topic)
             and end_of(world, dead.topic) == letters, "all dead letters", 120)

@@ -161,7 +161,7 @@ def test_traces_of_clients_are_read_and_so_are_javas(world: World) -> None:
     with Producer("traced", namesrv=world.namesrv, trace=True, trace_topic=traces) as producer:
         for number in range(5):
             producer.send(Message(topic, f"{number}", keys=f"k{number}"))
-    with Consumer(group, topic, namesrv=world.namesrv, start="first", trace=True,
+    with Consumer(group, topic, namesrv=world.namesrv, start="earliest", trace=True,
                   trace_topic=traces) as consumer:
         assert len(list(itertools.islice(consumer, 5))) == 5
     send(world, traces, [

@@ -183,7 +183,7 @@ async def consumed_under_kills(broker: MqcoreProcess) -> tuple[Promises, set[Nam
         consumed.update(name_of(message.body) for message in messages)
 
     consumer = AsyncPushConsumer("witness", TOPIC, listener, namesrv=broker.namesrv_addr,
-                                 start="first", batch=32)
+                                 start="earliest", batch=32)
     async with load(broker.broker_addr, SEED) as running, consumer:
         for role in random.Random(SEED).sample(ROLES, len(ROLES)):
             await running.acknowledged(ACKS_BETWEEN_MAX)

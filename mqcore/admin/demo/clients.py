@@ -198,7 +198,7 @@ async def consume(namesrv: str, topic: str, group: str, diary: Diary) -> None:
             diary.write(got=message.keys[0], queue=message.queue.queue_id,
                         offset=message.queue_offset)
 
-    consumer = AsyncPushConsumer(group, topic, listen, namesrv=namesrv, start="first")
+    consumer = AsyncPushConsumer(group, topic, listen, namesrv=namesrv, start="earliest")
     queues: list[int] | None = None
     async with consumer:
         while not stopping.is_set():

@@ -29,7 +29,7 @@ PULL_COUNT_MAX = 1_024
 CONCURRENCY_MAX = 1_000
 MIB = 1024 * 1024
 
-Start = Literal["first", "last"] | datetime | float
+Start = Literal["earliest", "latest"] | datetime | float
 Topics = str | Iterable[str] | Mapping[str, str]
 
 
@@ -77,7 +77,8 @@ class GroupSettings:
     filter            of all topics that name none of their own: `TagA || TagB`, or Sql92(...)
     broadcast         every member gets all messages; offsets are in a file of this machine, what
                       fails is dropped (client.md 4.18)
-    start             of a group without offsets: "last", "first", a datetime, or epoch seconds
+    start             of a group without offsets: "latest", "earliest", a datetime, or epoch
+                      seconds
     max_retries       deliveries after the first one, then to the dead letters; -1 = without end
     handler_timeout   seconds that a message may be worked on: it then comes again later
     pull_batch        messages of a pull, at most; brokers have limits of their own
@@ -93,7 +94,7 @@ class GroupSettings:
 
     filter: str = SUBSCRIBE_ALL
     broadcast: bool = False
-    start: Start = "last"
+    start: Start = "latest"
     max_retries: int = RETRIES_MAX
     handler_timeout: float = HANDLER_TIMEOUT_S
     pull_batch: int = 32
@@ -181,15 +182,16 @@ def settings_from(
 
 def start_point(start: Start) -> tuple[ConsumeFrom, int]:
     """Where to begin, and epoch ms if it is a time; raises ConfigError."""
-    if start == "first":
+    if start in ("earliest", "first"):      # RocketMQ: CONSUME_FROM_FIRST_OFFSET
         return ConsumeFrom.FIRST_OFFSET, 0
-    if start == "last":
+    if start in ("latest", "last"):
         return ConsumeFrom.LAST_OFFSET, 0
     if isinstance(start, datetime):
         return ConsumeFrom.TIMESTAMP, round(start.timestamp() * 1000)
     if isinstance(start, int | float) and not isinstance(start, bool) and start >= 0:
         return ConsumeFrom.TIMESTAMP, round(start * 1000)
-    raise ConfigError(f'start {start!r}: expected "first", "last", a datetime or epoch seconds')
+    raise ConfigError(
+        f'start {start!r}: expected "earliest", "latest", a datetime, or epoch seconds')
 
 
 def subscriptions_of(

@@ -152,7 +152,7 @@ def member(place: Place, admin: Admin) -> Member:
         def listen(message: ReceivedMessage) -> None:
             """Takes everything."""
 
-        with PushConsumer(group, topic, listen, namesrv=place.namesrv_addr, start="first",
+        with PushConsumer(group, topic, listen, namesrv=place.namesrv_addr, start="earliest",
                           persist_interval=0.2) as made:
             wait_until(lambda: admin.members(group).members, f"a member of {group}")
             yield made

@@ -156,7 +156,7 @@ def test_a_message_that_a_filter_left_out(admin, place, topic):
     def listen(message):
         """Takes everything."""
 
-    with PushConsumer(group, {topic: "B"}, listen, namesrv=place.namesrv_addr, start="first",
+    with PushConsumer(group, {topic: "B"}, listen, namesrv=place.namesrv_addr, start="earliest",
                       persist_interval=0.2):
         wait_until(lambda: admin.committed(group, queue(topic)) == 2, "both passed")
         states = [admin.consumed_by(admin.message_at(queue(topic), offset))[0].state
