@@ -167,8 +167,8 @@ class _Reader:
         self.out: set[str] = set()      # delivery tags
         self._arrived = transport.arrived
         self.consumer = Consumer(
-            topic, topic, ack="manual", start="earliest", handler_timeout=transport.visibility_timeout,
-            persist_interval=1.0, **transport.client_options)
+            topic, topic, ack="manual", start="earliest", persist_interval=1.0,
+            handler_timeout=transport.visibility_timeout, **transport.client_options)
         self.consumer.add_hook(self)
         self.consumer.start()
 

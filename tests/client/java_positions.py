@@ -2,10 +2,10 @@
 Which messages Java's client would deliver in a life of a group: the least that ours has to.
 
 client.md 4.6 to 4.10, 4.17 and 5.1 say it by times; where they depend on the moment of a timer,
-what is certain is taken. A group's place in a queue is kept by Java when three things come together:
+what is certain is taken. Java keeps a group's place in a queue when three things come together:
 
-1. It is known to the member: read from the store; or something was consumed; or the first pull was
-   answered, after 15 s in a queue that has nothing. A lite pull member knows it only by what it polled.
+1. The member knows it: read from the store; or something was consumed; or the first pull was
+   answered, after 15 s in a queue that has nothing. A lite pull member knows only what it polled.
 2. The member wrote it: five seconds after at the latest, or as it left, or gave the queue up.
 3. The broker saved it: five seconds later at the latest, or as it ended in order.
 """

@@ -2,7 +2,7 @@
 A cluster in one process for the lives of a consumer group: the product's client against the
 product's broker (its tables of topics, members and offsets), without sockets, in a time of its own.
 
-What is no product's here: how frames travel, the records of queues, and pulls that only read.
+Doubles stand for the way of frames, the records of queues, and pulls that only read.
 """
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Store(FakeStore):
 
 
 class Lines(FakeConnections):
-    """What a broker sends to its clients."""
+    """Carries a broker's requests to its clients."""
 
     def __init__(self, broker: LifeBroker) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class LifeBroker:
         assert self.bench.broker.core.topics.get(TOPIC).read_queue_count == count
 
     def save(self) -> None:
-        """What the coordinator does every five seconds."""
+        """The coordinator does this every five seconds."""
         offsets = self.bench.broker.core.offsets
         if self.is_up and offsets.dirty:
             offsets.persist()
@@ -214,7 +214,7 @@ class Wire:
     def _broker(self, address: str) -> tuple[LifeBroker, int]:
         broker = self.world.brokers[address]
         if self.is_cut or not broker.is_up:
-            raise ConnectError(f"nobody at {address}", broker=address)
+            raise ConnectError(f"no broker at {address}", broker=address)
         number = self.numbers.get(address)
         if number is None or broker.clients.get(number) is not self:
             number = self.numbers[address] = self.world.next_number()
@@ -277,7 +277,7 @@ class World:
         self.set_queues(queue_count)
 
     def refuse(self, code: Code, answer: ResponseCode) -> None:
-        """Answer requests of a kind so from now on; SUCCESS: as they are."""
+        """Answer requests of a kind so from now on; SUCCESS: as the broker says."""
         self.refused[code] = answer
 
     def next_number(self) -> int:

@@ -1,8 +1,8 @@
 """Random lives of a consumer group: no message is skipped that Java's client would deliver.
 
-Members come, idle, leave and crash; brokers restart, in order or killed; queues are added; what is in
-memory grows old, what is old expires; an operator moves the group while it is away. The client and
-the broker's tables are the product's (life_world.py), Java's part is java_positions.py.
+Members come, idle, leave and crash; brokers restart, in order or killed; queues are added; what is
+in memory grows old, what is old expires; an operator moves the group while it is away. The client
+and the broker's tables are the product's (life_world.py), Java's part is java_positions.py.
 """
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Member:
 
 
 class Life:
-    """What happens to one group, and what comes of it."""
+    """The life of one group, by dice, and the messages that it got."""
 
     def __init__(self, seed: int, loop: LifeLoop, folder: Path, start: str = "",
                  queue_count: int = 0) -> None:
@@ -271,7 +271,7 @@ class Life:
                 "commitOffset": str(offset)}), 1)
             java.reset(offset)
 
-    # -- what came of it --------------------------------------------------------------------------
+    # -- what came of its queue --------------------------------------------------------------------------
 
     def told(self, seed: int) -> str:
         return (f"MQCORE_TEST_SEED={seed}: {self.kind} from {self.start}: {'; '.join(self.story)}:"
@@ -330,9 +330,10 @@ def test_a_group_skips_nothing_that_javas_client_would_deliver(part, monkeypatch
 
 
 class Told(Life):
-    """A life as it is told, of a group that begins at "latest"."""
+    """A life by the steps of a test, of a group that begins at "latest"."""
 
-    def __init__(self, kind: str, loop: LifeLoop, folder: Path, *steps: str | float | ResponseCode) -> None:
+    def __init__(self, kind: str, loop: LifeLoop, folder: Path,
+                 *steps: str | float | ResponseCode) -> None:
         super().__init__(KINDS.index(kind), loop, folder, start="latest", queue_count=1)
         self.steps = steps
 
@@ -381,7 +382,7 @@ def test_a_place_that_a_killed_broker_had_not_saved_is_written_again(kind, monke
 
 @pytest.mark.parametrize("kind", ["push", "broadcast"])
 def test_a_live_member_keeps_its_place_over_an_outage_of_its_broker(kind, monkeypatch):
-    """The name server shows no queue of it meanwhile: it is given up, and taken again."""
+    """The name server does not show its queues meanwhile: they are given up, and taken again."""
     life = live(lambda loop, folder: Told(
         kind, loop, folder, "old", "join", 30.0, "outage"), monkeypatch)
     assert life.given_up

@@ -271,7 +271,8 @@ def consume() -> None:
     with PushConsumer("billing", paid, handle, start=datetime.now(UTC), max_retries=3) as consumer:
         assert_type(consumer.assignment, list[MessageQueue])
         consumer.run()
-    PushConsumer("billing", ["orders"], handle_many, batch=32, orderly=True, start="earliest").start()
+    PushConsumer(
+        "billing", ["orders"], handle_many, batch=32, orderly=True, start="earliest").start()
     with Consumer("billing", "orders", ack="manual") as consumer:
         for message in consumer:
             assert_type(message, BlockingDelivery)

@@ -159,7 +159,7 @@ def test_resend_stores_a_copy_or_hands_it_to_a_member(cluster: Cluster) -> None:
     def listen(message: ReceivedMessage) -> None:
         got.append(message.message_id)
 
-    with PushConsumer("G-again", "M-again", listen, namesrv=cluster.namesrv, start="last"):
+    with PushConsumer("G-again", "M-again", listen, namesrv=cluster.namesrv, start="latest"):
         wait_until(lambda: cluster.run("group", "show", "G-again").returncode == 0
                    and cluster.json("group", "show", "G-again")["members"], "the member")
         done = cluster.json("message", "resend", message_id, "-g", "G-again")

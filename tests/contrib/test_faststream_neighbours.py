@@ -116,7 +116,8 @@ def test_what_raises_or_does_not_fit_comes_again_and_what_is_returned_is_a_respo
         for body in ({"id": 6}, {"id": "no number"}, {"id": 7}):
             producer.send(topic, body)
         with Consumer(f"s-{topic}", f"{topic}-shown", namesrv=namesrv, start="earliest") as shown, \
-                Consumer(f"d-{topic}", f"%DLQ%g-{topic}", namesrv=namesrv, start="earliest") as dead:
+                Consumer(f"d-{topic}", f"%DLQ%g-{topic}", namesrv=namesrv,
+                         start="earliest") as dead:
             assert next(shown).json() == {"id": 7}
             assert sorted(next(dead).text() for _ in range(2)) == ['{"id":"no number"}', '{"id":6}']
         assert client.get("/asyncapi.json").status_code == 404

@@ -172,7 +172,8 @@ def test_asyncio_has_the_caller_s_context_too(namesrv, spans, topic):
                     await producer.send(topic, user)
 
             await asyncio.gather(send("ann"), send("bob"))
-        async with AsyncPushConsumer(f"g-{topic}", topic, handle, namesrv=namesrv, start="earliest"):
+        async with AsyncPushConsumer(
+                f"g-{topic}", topic, handle, namesrv=namesrv, start="earliest"):
             await wait_until_async(lambda: len(spans.named(f"process {topic}")) == 2, "both")
         return seen
 

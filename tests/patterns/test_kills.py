@@ -161,7 +161,8 @@ def test_what_a_check_back_table_keeps_has_its_effect_once_and_is_confirmed(
             producer.send(confirmation(message, confirmations))
 
         pending = CheckBack(engine, producer, count_max=20, wait=2.0, wait_max=2.0)
-        with PushConsumer(f"CG_{topic}", topic, handle, namesrv=running.namesrv, start="earliest"), \
+        with PushConsumer(f"CG_{topic}", topic, handle, namesrv=running.namesrv,
+                          start="earliest"), \
                 PushConsumer(f"CG_{confirmations}", confirmations, pending.confirm_listener,
                              namesrv=running.namesrv, start="earliest"):
             wait_until(lambda: pending.run_once() == 0 and not waiting(engine), "confirmations")

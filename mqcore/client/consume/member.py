@@ -429,8 +429,8 @@ class GroupMember:
     # -- offsets ----------------------------------------------------------------------------------
 
     async def persist(self) -> None:
-        """Commit what changed; a failure is logged, and tried again later. Between a reset's offsets
-        and the queues that begin there nothing older may be committed."""
+        """Commit what changed; a failure is logged, and tried again later. A reset has its turn
+        alone: nothing older is committed over its offsets."""
         async with self._turn:
             await self._commit(self._kept())
 
