@@ -271,7 +271,7 @@ class Life:
                 "commitOffset": str(offset)}), 1)
             java.reset(offset)
 
-    # -- what came of its queue --------------------------------------------------------------------------
+    # -- the outcome -----------------------------------------------------------------------------
 
     def told(self, seed: int) -> str:
         return (f"MQCORE_TEST_SEED={seed}: {self.kind} from {self.start}: {'; '.join(self.story)}:"
