@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 11
+    SHM_LAYOUT_VERSION = 12
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -87,6 +87,8 @@ cdef struct LogState "mq_log_state":
     int32_t removals_asked               # counts; after the queues' own words; the coordinator
     int32_t deletions_asked              # counts: "delete expired files now"; the coordinator
     uint8_t coordinator_pad[120]
+    int32_t elsewhere                    # 1: the store's path leads elsewhere, no writes; the supervisor
+    uint8_t supervisor_pad[124]
 
 # -- The third gate of acknowledgements: how far others have the log (store/log/replica_gate.pxd) ------
 cdef struct ReplicaGate "mq_replica_gate":

@@ -23,7 +23,7 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(sizeof(RingRecord) == 8)
     layout_assert(sizeof(WorkerSlot) == 4 * CACHE_LINE_PAIR)
     layout_assert(SLOT_STATE_OFFSET == CACHE_LINE_PAIR)
-    layout_assert(sizeof(LogState) == 3 * CACHE_LINE_PAIR)
+    layout_assert(sizeof(LogState) == 4 * CACHE_LINE_PAIR)
     layout_assert(LOG_DISPATCHED_OFFSET == CACHE_LINE_PAIR)
     layout_assert(LOG_REMOVALS_ASKED_OFFSET == 2 * CACHE_LINE_PAIR)
     layout_assert(sizeof(ClockKnot) == 32)

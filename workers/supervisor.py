@@ -10,7 +10,6 @@ Restarts  by hand: the next start removes what an earlier one left; its children
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import hashlib
 import importlib
@@ -50,7 +49,8 @@ from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import last_run
-from mqcore.store.log import owner
+from mqcore.store.files import unlink
+from mqcore.store.ownership import StoreInUseError, holder
 from mqcore.workers import descriptors, limits, loop, standing, stopping
 from mqcore.workers.accounts import run_account
 from mqcore.workers.children import Child, Starved, doing, spoken
@@ -61,13 +61,13 @@ from mqcore.workers.layout import StoreFiles
 from mqcore.workers.limits import LimitError
 from mqcore.workers.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.live import SettingsNow, set_log_level
+from mqcore.workers.place import Place, live_run
 from mqcore.workers.secured import KeptTls
 from mqcore.workers.stopping import EXIT_OVERTAKEN, EXIT_UNFINISHED, OvertakenError, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
 
 EXIT_AGAIN = 75                   # the run is over, and the next one is to begin at once
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
-EARLIER_RUN_WAIT_S = 10.0
 STOP_STEP_S = 4.0                 # for one kind of process to end, before it is killed ...
 STOP_GRACE_S = 5.0                # ... if it holds nothing; for the others to say what is lost
 SECOND_SIGNAL_S = 0.5             # after the first: one key press may send two
@@ -106,7 +106,6 @@ class Supervisor:
         self._asked_to_stop = self._asked_again = self._hurried = False
         self._ending = self._overtaken = self._marked = False
         self._unfinished: list[str] = []
-        self._locks: list[int] = []
         self._kept, self._kept_tls = kept, kept_tls
         self._rejoining = rejoining
         self._elections: Elections | None = None
@@ -187,12 +186,18 @@ class Supervisor:
 
     def _prepare_store(self) -> None:
         root = self._files.root
+        pid = live_run(self._prefix)
         try:
+            if pid and holder(root) == 0:
+                raise StartError(f"process {pid} is a broker that was started on {root}, which "
+                                 "leads to another folder now: stop it first")
             self._settings.log_folders.make()
             self._settings.config_dir.mkdir(parents=True, exist_ok=True)
-            self._take_lock()
+            self._place = Place(self._settings)
         except PermissionError as error:
             raise StartError(f"the store {root} cannot be written: {error}") from error
+        except StoreInUseError as error:
+            raise StartError(str(error)) from error
         except OSError as error:
             raise StartError(f"the store {root} cannot be opened: {error}") from error
 
@@ -205,30 +210,6 @@ class Supervisor:
             raise StartError(str(error)) from error
         self._rejoining.begin(self._settings)
 
-    def _take_lock(self) -> None:
-        """
-        Two locks on one file: a record lock, as stock brokers take it; and one that children
-        inherit, so that a store is free only when the last process of an earlier run has ended.
-        """
-        inherited = os.open(self._files.lock, os.O_RDWR | os.O_CREAT, 0o644)
-        own = os.open(self._files.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._locks = [inherited, own]
-        try:
-            fcntl.lockf(own, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-        except (BlockingIOError, PermissionError) as error:
-            raise StartError(f"the store {self._files.root} is in use by another broker") from error
-        deadline = time.monotonic() + EARLIER_RUN_WAIT_S
-        while True:
-            try:
-                fcntl.flock(inherited, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StartError(f"processes of an earlier run still use the store "
-                                     f"{self._files.root}") from None
-                time.sleep(0.02)
-        owner.mark_opened(own)
-
     def _open_listeners(self) -> Listeners:
         try:
             return open_listeners(self._settings, self.serving_count, embedded=self._embedded)
@@ -240,9 +221,14 @@ class Supervisor:
         """As set, or one for two processors."""
         return self._settings.processes.serving_count or max(1, (os.cpu_count() or 1) // 2)
 
-    def _make_segment(self) -> Segment:
+    @property
+    def _prefix(self) -> str:
+        """Of the names of this store's shared memory."""
         digest = hashlib.sha256(os.fsencode(os.path.realpath(self._files.root))).hexdigest()[:12]
-        prefix = f"mqcore-{digest}-"
+        return f"mqcore-{digest}-"
+
+    def _make_segment(self) -> Segment:
+        prefix = self._prefix
         memory.remove_stale(prefix, loop.alive)
         processes = self._settings.processes
         run_id = time.time_ns()
@@ -346,6 +332,7 @@ class Supervisor:
         while not (self._stop_signal or self._asked_again or self._segment.queues_changed
                    or self._overtaken or (self._elections and self._elections.is_over)):
             live.look()
+            self._place.look(self._segment)
             self._kept_tls.look(time.monotonic_ns() // 1_000_000)
             self._segment.arm(SUPERVISOR.slot)           # who elects it rings
             changing = self._elections is not None and self._change(self._elections)
@@ -492,11 +479,13 @@ class Supervisor:
 
     def _until_next_restart_ms(self) -> int:
         due = [child.restart_at for child in self._children if child.restart_at]
-        if not due or min(due) == float("inf"):
+        if self._place.elsewhere or not due or min(due) == float("inf"):
             return LOOK_INTERVAL_MS
         return min(LOOK_INTERVAL_MS, int(1000 * (min(due) - time.monotonic())))
 
     def _restart_due(self) -> None:
+        if self._place.elsewhere:      # it would begin on what another broker has
+            return
         for child in self._children:
             if child.restart_at and time.monotonic() >= child.restart_at:
                 self._start(child)
@@ -557,12 +546,11 @@ class Supervisor:
             clean = clean and all(self._segment.state(child.slot) == WORKER_STOPPED
                                   for child in step if child.row.stores)
         state = self._segment.log_state()
-        if clean and self._marked and not state["refusal"] and (
+        if clean and self._marked and not state["refusal"] and self._place.is_ours() and (
                 state["dispatched"] >= state["published"]):
             with contextlib.suppress(FileNotFoundError):
-                self._files.abort.unlink()
-        for fd in self._locks:
-            os.close(fd)
+                unlink(self._files.abort)
+        self._place.release()
 
     def _end_step(self, children: list[Child]) -> bool:
         for child in children:

@@ -11,8 +11,9 @@ import click
 
 from mqcore.admin.lines import say
 from mqcore.admin.store import DelayLevels, NotChecked, json_option, store_argument
+from mqcore.store.ownership import StoreInUseError
 from mqcore.store.repair.store import Outcome, repair
-from mqcore.store.verify.files import NoLogError, StoreInUseError
+from mqcore.store.verify.files import NoLogError
 from mqcore.store.verify.report import STATUS_DAMAGED
 from mqcore.store.verify.store import DELAY_LEVELS_MS
 

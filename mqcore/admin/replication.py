@@ -35,9 +35,10 @@ from mqcore.replication.peers import PeerError, PeerState, states
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
 from mqcore.shm.members import MEMBER_ID_MAX
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
-from mqcore.store import files
+from mqcore.store import ownership
 from mqcore.store.log.folders import LOG, LogFolders
-from mqcore.store.verify.files import StoreInUseError, lock_holder, usual
+from mqcore.store.ownership import StoreInUseError
+from mqcore.store.verify.files import usual
 from mqcore.store.verify.scan import LogScan
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.printable import printable
@@ -236,11 +237,7 @@ def _change(store: Path, change: Callable[[Standing], Standing], role: str,
 
 def _supervisor(store: Path) -> int:
     """The process of ours that runs on the store; 0: none. Raises ClickException for another's."""
-    try:
-        with files.opened(store / "lock", os.O_RDONLY) as fd:
-            pid = lock_holder(fd)
-    except FileNotFoundError:
-        return 0
+    pid = ownership.holder(store)
     if pid and not _command_of(pid).startswith(SUPERVISOR_TITLE):
         raise click.ClickException(f"{store} is in use by another program than a broker of mqcore"
                                    + (f": process {pid}" if pid > 0 else ""))

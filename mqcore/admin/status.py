@@ -29,6 +29,7 @@ ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR),     # who cou
          "middle": (HA_SLAVE, COORDINATOR, HA_MASTER)}
 OF_ALL_ROLES = {"role", "overtaken_messages"}
 UNREADABLE, QUEUES_FAILED = "dispatcher behind", "queues failed"
+ELSEWHERE = "store moved"
 
 
 def word(member: IntEnum) -> str:
@@ -87,6 +88,8 @@ def process_rows(segment: Segment, supervisor: int, now_ms: int) -> list[dict[st
 
 def refusal(log: dict[str, int]) -> str:
     """Why sends are refused now, if they are."""
+    if log["elsewhere"]:
+        return ELSEWHERE
     if log["unreadable"]:
         return UNREADABLE
     if log["refusal"] == Refusal.REFUSAL_NONE and log["queue_error"]:

@@ -13,7 +13,8 @@ import click
 
 from mqcore.admin.lines import say
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import StoreInUseError, StoreListing, StoreLock, read_log
+from mqcore.store.ownership import StoreInUseError, StoreLock
+from mqcore.store.verify.files import StoreListing, read_log
 from mqcore.store.verify.report import DAMAGE, Report
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.store import DELAY_LEVELS_MS, Progress, delay_levels_ms, verify
@@ -213,7 +214,7 @@ def _time(time_ms: int) -> str:
 def dump(store: Path, force: bool, count: int | None, body: bool, **wanted: Any) -> None:
     """Records of STORE as JSON lines, in log order."""
     try:
-        lock = None if force else StoreLock(store)
+        lock = None if force else StoreLock(store, wanted["log_folders"])
     except StoreInUseError as error:
         raise _in_use(error) from None
     try:

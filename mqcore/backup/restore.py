@@ -38,9 +38,8 @@ from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.cutting import INDEX, QUEUES
 from mqcore.store.log import owner
 from mqcore.store.log.folders import CHECKSUMS, LOG, LogFolders
+from mqcore.store.ownership import StoreInUseError, StoreLock
 from mqcore.store.paths import queue_folders
-from mqcore.store.repair.files import RepairLock
-from mqcore.store.verify.files import StoreInUseError
 from mqcore.store.verify.report import DAMAGE, MEND, Report
 from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 
@@ -133,7 +132,7 @@ def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *
                        take=not isinstance(source, Path))
         restored = _finish(work, manifest, until or Until(), delay_levels_ms)
         shutil.rmtree(work.parent / STREAM, ignore_errors=True)
-        locks.append(RepairLock(work))           # whose file takes the place of the other one's
+        locks.append(StoreLock(work, changes=True))    # its file replaces the other one
         _into_place(work)
     except BaseException:
         (target / "lock").unlink(missing_ok=True)
@@ -149,10 +148,10 @@ def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *
     return restored
 
 
-def _held(target: Path, work: Path) -> RepairLock:
+def _held(target: Path, work: Path) -> StoreLock:
     """No broker begins on what is half there. Raises BackupError, OSError."""
     try:
-        return RepairLock(target)
+        return StoreLock(target, changes=True)
     except StoreInUseError as error:
         files.calls.remove_folder(work)
         raise BackupError(str(error)) from error

@@ -25,14 +25,14 @@ from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE
 from mqcore.broker.tables.own_commits import FILE_NAME as OWN_COMMITS
 from mqcore.layout import CQ_ENTRY_SIZE
-from mqcore.store import files
+from mqcore.store import files, ownership
 from mqcore.store.cutting import INDEX, QUEUES
 from mqcore.store.log.folders import CHECKSUMS, LogFolders
 from mqcore.store.log.owner import alone
 from mqcore.store.paths import folder_name_trouble
 from mqcore.store.record import ParseResult
 from mqcore.store.verify import config
-from mqcore.store.verify.files import StoreListing, lock_holder, need_log, read_log
+from mqcore.store.verify.files import StoreListing, need_log, read_log
 from mqcore.store.verify.log import LogVerifier
 from mqcore.store.verify.report import DAMAGE, Report
 from mqcore.store.verify.scan import LogScan
@@ -127,12 +127,8 @@ class Source:
             time.sleep(POOL_WAIT_S)
 
     def is_used(self) -> bool:
-        """Whether a broker runs on the store. Its lock is looked at, and not asked for."""
-        try:
-            with files.opened(self.root / "lock", os.O_RDONLY) as fd:
-                return lock_holder(fd) != 0
-        except FileNotFoundError:
-            return False
+        """Whether a broker runs on the store. No lock is kept."""
+        return ownership.holder(self.root) != 0
 
     # -- the log -----------------------------------------------------------------------------------
 

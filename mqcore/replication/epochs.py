@@ -255,8 +255,12 @@ def write(store: Path, standing: Standing) -> None:
 
 @contextmanager
 def held(store: Path) -> Iterator[None]:
-    """One who reads and then writes the table at a time: a process of the broker, or a command."""
-    folder = os.open(store, os.O_RDONLY | os.O_CLOEXEC)
+    """
+    One who reads and then writes the table at a time: a process of the broker, or a command. The
+    folder of the store itself is locked by who runs on it (mqcore/store/ownership.py).
+    """
+    disk.make_folders(store / "config")
+    folder = os.open(store / "config", os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield

@@ -30,9 +30,9 @@ from mqcore.replication.side_files import ROOM_LEFT_BYTES, room_for, side_file, 
 from mqcore.store import checkpoint, cutting, files, last_run
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.log.folders import LOG, LogFolders
+from mqcore.store.ownership import StoreLock
 from mqcore.store.record import ParseResult
 from mqcore.store.recovery.queue_ends import NAME as QUEUE_ENDS
-from mqcore.store.repair.files import RepairLock
 from mqcore.store.verify.files import usual
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.scan import LogScan
@@ -86,7 +86,7 @@ def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
     interruption; force: also where that master was overtaken by this store. Raises RejoinError,
     StoreInUseError (a broker runs on it), OtherLogError, EpochsError, OSError.
     """
-    lock = RepairLock(store)
+    lock = StoreLock(store, log, changes=True)
     try:
         return _verified(store, log, address, broker_id, before_cut, force)
     finally:

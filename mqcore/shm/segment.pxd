@@ -4,7 +4,9 @@
 # by name (tools). Where its memory lies: memory.py; how its tables get their pages: reserve.pxd. Nothing in it is trusted further than its owner (layout.pxd names them).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
+from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport (
+    REFUSAL_NONE,
     SLOT_COUNT,
     FilterEntry,
     GroupEntry,
@@ -65,6 +67,13 @@ cdef class Segment:
     cdef int bells_of                 # the process that made the bells closes its copies; 0: nobody
     cdef int bells[SLOT_COUNT]
 
+
+# Whether the log takes no writes now, by any of the words that say so.
+cdef inline bint log_refuses(const LogState* log) noexcept nogil:
+    return (load_i32_acquire(&log.refusal) != REFUSAL_NONE
+            or load_i32_acquire(&log.disk_full_percent) != 0
+            or load_i32_acquire(&log.unreadable) != 0
+            or load_i32_acquire(&log.elsewhere) != 0)
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
 cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil

@@ -341,6 +341,7 @@ cdef class Segment:
             "flushed_store_time_ms": load_i64_acquire(&self.shm.log.flushed_store_time_ms),
             "refusal": self.shm.log.refusal, "queue_error": self.shm.log.queue_error,
             "unreadable": load_i32_acquire(&self.shm.log.unreadable),
+            "elsewhere": load_i32_acquire(&self.shm.log.elsewhere),
         }
 
     def store_time_ms(self) -> int:
@@ -373,6 +374,10 @@ cdef class Segment:
     def set_unreadable(self, bint unreadable) -> None:
         """The writer's word: whether writes are refused until the dispatcher has caught up."""
         store_i32_release(&self.shm.log.unreadable, unreadable)
+
+    def set_elsewhere(self, bint elsewhere) -> None:
+        """The supervisor's word: whether the path of the store leads to another folder."""
+        store_i32_release(&self.shm.log.elsewhere, elsewhere)
 
     def publish_for_test(self, int64_t position) -> None:
         """Show readers a log that ends at `position`, where a test has no writer."""

@@ -1,9 +1,10 @@
 """System calls behind store_io."""
 import os
 
-from libc.errno cimport EINTR, ENOSPC, errno
+from libc.errno cimport EINTR, ENOSPC, ESTALE, errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memset
+from libc.stdlib cimport free
+from libc.string cimport memset, strdup
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t pwrite(int fd, const void* data, size_t size, long offset)
@@ -13,7 +14,21 @@ cdef extern from "<unistd.h>" nogil:
     int ftruncate(int fd, long size)
     int close(int fd)
 
+cdef extern from "<sys/stat.h>" nogil:
+    ctypedef struct Status "struct stat":
+        unsigned long st_dev
+        unsigned long st_ino
+    int c_stat "stat"(const char* path, Status* status)
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #define mq_set_errno(error) ((void)(errno = (error)))
+    """
+    void set_errno "mq_set_errno"(int error) noexcept nogil
+
 cdef extern from "<fcntl.h>" nogil:
+    int O_WRONLY, O_RDWR
     int c_open "open"(const char* path, int flags, ...)
     int fallocate(int fd, int mode, long offset, long length)
     int sync_file_range(int fd, long offset, long length, unsigned int flags)
@@ -22,7 +37,21 @@ cdef enum:
     PUNCH_HOLE_KEEP_SIZE = 3          # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 
 
+cdef char* owned_path = NULL          # of the store that this process writes to, NULL: of any
+cdef unsigned long owned_device, owned_inode
+
+
+cdef bint leads_elsewhere() noexcept nogil:
+    cdef Status status
+    return owned_path != NULL and (c_stat(owned_path, &status) != 0
+                                   or status.st_dev != owned_device
+                                   or status.st_ino != owned_inode)
+
+
 cdef int real_open(const char* path, int flags, int mode) noexcept nogil:
+    if flags & (O_WRONLY | O_RDWR) and leads_elsewhere():
+        set_errno(ESTALE)
+        return -1
     return c_open(path, flags, mode)
 
 
@@ -117,3 +146,18 @@ def wipe_file(int fd, int64_t offset, int64_t size) -> None:
         error = wipe(fd, offset, size)
     if error:
         raise OSError(error, os.strerror(error))
+
+
+def own(bytes path, unsigned long device, unsigned long inode) -> None:
+    """
+    From now on this process, and those that it forks, open files for writing only while `path`
+    leads to this folder; an empty path: always. Raises MemoryError.
+    """
+    global owned_path, owned_device, owned_inode
+    free(owned_path)
+    owned_path = NULL
+    if path:
+        owned_path = strdup(path)
+        if owned_path == NULL:
+            raise MemoryError
+    owned_device, owned_inode = device, inode

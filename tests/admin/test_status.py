@@ -116,9 +116,11 @@ def test_processes_say_their_state_in_words(readable: Segment) -> None:
     ({}, "none"), ({"refusal": REFUSAL_DISK_FULL}, "disk full"),
     ({"refusal": REFUSAL_WRITE_FAILED, "queue_error": 5}, "write failed"),
     ({"queue_error": 28}, "queues failed"),
-    ({"refusal": REFUSAL_DISK_FULL, "unreadable": 1}, "dispatcher behind")])
+    ({"refusal": REFUSAL_DISK_FULL, "unreadable": 1}, "dispatcher behind"),
+    ({"refusal": REFUSAL_DISK_FULL, "unreadable": 1, "elsewhere": 1}, "store moved")])
 def test_why_writes_are_refused_is_said_in_words(state: dict[str, int], said: str) -> None:
-    assert refusal({"refusal": REFUSAL_NONE, "queue_error": 0, "unreadable": 0} | state) == said
+    none = {"refusal": REFUSAL_NONE, "queue_error": 0, "unreadable": 0, "elsewhere": 0}
+    assert refusal(none | state) == said
 
 
 def test_a_broker_says_how_long_its_coordinators_longest_turn_was(tmp_path: Path) -> None:

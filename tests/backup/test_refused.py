@@ -22,9 +22,8 @@ from mqcore.backup.restore import Until, restore
 from mqcore.layout import QUEUE_ID_END
 from mqcore.store import files
 from mqcore.store.crc32 import crc32c
-from mqcore.store.repair.files import RepairLock
+from mqcore.store.ownership import StoreInUseError, StoreLock
 from mqcore.store.repair.store import repair
-from mqcore.store.verify.files import StoreInUseError
 from mqcore.store.verify.store import verify
 from tests.backup.stores import changed_manifest, copied, run
 from tests.support.waiting import WAIT_S
@@ -360,22 +359,22 @@ def test_no_broker_begins_where_a_restore_is_at_work(tmp_path: Path, backups: Pa
 
     def look(_bytes: int) -> None:
         with pytest.raises(StoreInUseError):
-            RepairLock(target)
+            StoreLock(target, changes=True)
         held.append(True)
 
     target.mkdir()
     assert restore(backups, target, told=look).report.status == 0
     assert held
-    RepairLock(target).release()
+    StoreLock(target, changes=True).release()
 
     begun = tmp_path / "begun"
     real = files.calls.make_folder
-    locks: list[RepairLock] = []
+    locks: list[StoreLock] = []
 
     def begins(folder: Path, mode: int) -> None:
         real(folder, mode)
         if folder.parent == begun:
-            locks.append(RepairLock(begun))
+            locks.append(StoreLock(begun, changes=True))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files.calls, "make_folder", begins)

@@ -19,7 +19,7 @@ import pytest
 from mqcore.replication import epochs
 from mqcore.replication.epochs import Standing, State, Told
 from mqcore.replication.role import Role
-from mqcore.store.repair.files import RepairLock
+from mqcore.store.ownership import StoreLock
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
 from mqcore.wire.records import decode_records
@@ -214,7 +214,7 @@ def test_a_store_that_another_program_uses_is_left_alone(both: Pair, tmp_path: P
     wait_until(lambda: epochs.read(both.slave.store) is not None, "the table of the master")
     both.slave.stop()
     before = epochs.read(both.slave.store)
-    lock = RepairLock(both.slave.store)
+    lock = StoreLock(both.slave.store, changes=True)
     try:
         done = mqcore("replication", "promote", both.slave.store)
     finally:

@@ -11,7 +11,7 @@ from mqcore.bench.control import find_target
 from mqcore.bench.load import ProduceOptions, Span, produce
 from mqcore.layout import CQ_ENTRY_SIZE
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import StoreInUseError, StoreLock
+from mqcore.store.ownership import StoreInUseError, StoreLock
 from mqcore.store.verify.report import NamedFinding
 from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import MqcoreProcess

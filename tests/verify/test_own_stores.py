@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.ownership import StoreInUseError
 from mqcore.store.verify.store import verify
 from tests.support.mqcore_process import mqcore_up
 from tests.verify.stores import (

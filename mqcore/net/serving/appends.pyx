@@ -66,6 +66,9 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
     if status == PUT_SERVICE_NOT_AVAILABLE:
         if a.slave:
             remark[0] = "service not available now: this broker is a slave, its master takes messages"
+        elif load_i32_acquire(&a.to_writer.shm.log.elsewhere):
+            remark[0] = ("service not available now: the path of the store does not lead to the "
+                         "folder that this broker has opened")
         elif load_i32_acquire(&a.to_writer.shm.log.refusal) == REFUSAL_FLUSH_FAILED:
             remark[0] = ("service not available now: a flush to disk has failed; the broker takes "
                          "no writes until it is restarted")

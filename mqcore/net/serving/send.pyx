@@ -15,7 +15,6 @@ from mqcore.layout cimport (
     PUT_MESSAGE_ILLEGAL,
     PUT_SERVICE_NOT_AVAILABLE,
     RECORD_FIXED_SIZE,
-    REFUSAL_NONE,
     REQUEST_BATCH,
     REQUEST_BINARY,
     REQUEST_ONEWAY,
@@ -57,6 +56,7 @@ from mqcore.net.serving.properties cimport (
     add_real_place,
     write_properties,
 )
+from mqcore.shm.segment cimport log_refuses
 from mqcore.shm.tables cimport TopicView, name_hash, topic_find
 from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
 from mqcore.store.record cimport RecordHead, record_begin, record_end
@@ -349,10 +349,7 @@ cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint se
     if parked.asked_count > 0 and not settled and (
             parked.asked[f.topic_hash % ASKED_BUCKETS] > 0 or parked.asked[ASKED_BUCKETS] > 0):
         return HANDLE_WAIT             # N7
-    if (load_i32_acquire(&s.shm.log.refusal) != REFUSAL_NONE
-            or load_i32_acquire(&s.shm.log.queue_error) != 0
-            or load_i32_acquire(&s.shm.log.disk_full_percent)
-            or load_i32_acquire(&s.shm.log.unreadable)):
+    if log_refuses(s.shm.log) or load_i32_acquire(&s.shm.log.queue_error) != 0:
         return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)
     if request.batch:
         return send_batch(s, c, request, &f)

@@ -16,10 +16,10 @@ from mqcore.spark.store.starts import ChecksumStarts, QueueStarts, ends_of_queue
 from mqcore.store import last_run
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.owner import alone
+from mqcore.store.ownership import StoreLock
 from mqcore.store.record import ParseResult
 from mqcore.store.verify.files import (
     StoreListing,
-    StoreLock,
     misplaced_checksums,
     need_log,
     read_log,
@@ -137,7 +137,7 @@ class StoreAtRest:
             except FileNotFoundError as error:
                 raise StoreError(str(error)) from None
         if not force:
-            StoreLock(place).release()
+            StoreLock(place, log_folders).release()
         report = Report(str(place))
         unclean = (place / "abort").exists()
         read_log(files, report, unclean=unclean)
@@ -158,7 +158,7 @@ class StoreAtRest:
         if self.force:
             yield
             return
-        lock = StoreLock(Path(self.root))
+        lock = StoreLock(Path(self.root), LogFolders.parse(self.folders))
         try:
             yield
         finally:

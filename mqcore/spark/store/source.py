@@ -49,7 +49,7 @@ from mqcore.spark.store.entries import (
 )
 from mqcore.spark.store.options import INDEX, KNOWN, LOG, NOT_FOR, QUEUES, STORE
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import StoreInUseError
+from mqcore.store.ownership import StoreInUseError
 from mqcore.store.verify.report import Report
 from mqcore.wire.records import RecordError
 

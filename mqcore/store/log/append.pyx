@@ -49,7 +49,7 @@ from mqcore.shm.ring cimport (
     ring_release,
     ring_wait_for_room,
 )
-from mqcore.shm.segment cimport Shm, followers_ring, shm_consumer, shm_producer
+from mqcore.shm.segment cimport Shm, followers_ring, log_refuses, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
 from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
 from mqcore.store.io cimport store_io, write_all_at
@@ -273,12 +273,6 @@ cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
     return queue_find_or_add(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
 
 
-cdef inline bint takes_nothing(Appender* a) noexcept nogil:
-    return (load_i32_acquire(&a.shm.log.refusal) != REFUSAL_NONE
-            or load_i32_acquire(&a.shm.log.disk_full_percent) != 0
-            or load_i32_acquire(&a.shm.log.unreadable) != 0)
-
-
 cdef int roll_status(Appender* a) noexcept nogil:
     return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
             in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
@@ -292,7 +286,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef int64_t done = 0, offset
     cdef QueueEntry* entry
     cdef int status
-    if takes_nothing(a):
+    if log_refuses(a.shm.log):
         return PUT_SERVICE_NOT_AVAILABLE
     status = multi_prepare(a.multi, &head, &records)
     if status != PUT_OK:
@@ -344,7 +338,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
     cdef bint as_it_came = a.pool == NULL and head.bytes_total >= AS_IT_CAME_BYTES
     cdef RawBytes raw
     cdef int status
-    if takes_nothing(a):
+    if log_refuses(a.shm.log):
         return PUT_SERVICE_NOT_AVAILABLE
     if <int64_t>head.queue_hash != position:
         if not may_begin(a, head.queue_hash):

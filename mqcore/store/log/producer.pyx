@@ -11,7 +11,6 @@ from mqcore.layout cimport (
     PUT_OK,
     PUT_SLAVE_NOT_AVAILABLE,
     RECORD_FIXED_SIZE,
-    REFUSAL_NONE,
     REQUEST_WAITS,
     SLOT_WRITER,
     SYS_FLAG_TRANSACTION_MASK,
@@ -21,7 +20,7 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.leadership cimport leadership_is_safe
 from mqcore.shm.ring cimport ring_is_empty, ring_next, ring_release
-from mqcore.shm.segment cimport Segment, doorbell_ring
+from mqcore.shm.segment cimport Segment, doorbell_ring, log_refuses
 from mqcore.shm.tables cimport name_hash
 from mqcore.store.log.append_end cimport (
     AppendEnd,
@@ -116,10 +115,8 @@ cdef class LogProducer:
         Whether the store takes no writes now (LogState.refusal): producers' sends are answered
         PUT_SERVICE_NOT_AVAILABLE then, and whoever appends by himself does as much.
         """
-        return (load_i32_acquire(&self.segment.shm.log.refusal) != REFUSAL_NONE
-                or load_i32_acquire(&self.segment.shm.log.queue_error) != 0
-                or load_i32_acquire(&self.segment.shm.log.disk_full_percent) != 0
-                or load_i32_acquire(&self.segment.shm.log.unreadable) != 0)
+        return (log_refuses(self.segment.shm.log)
+                or load_i32_acquire(&self.segment.shm.log.queue_error) != 0)
 
     def has_results(self) -> bool:
         """Whether take_results has something: to be asked again before the process sleeps."""

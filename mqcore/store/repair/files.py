@@ -4,7 +4,6 @@ what was found (`lost+found`), and everything is said in its report.
 """
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Collection, Iterable
@@ -12,27 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.store import files
-from mqcore.store.verify.files import StoreInUseError, hold_record_lock
 
 CHUNK_BYTES = 1 << 20
-
-
-class RepairLock:
-    """A broker's lock on its store: nobody else runs on it. Raises StoreInUseError, OSError."""
-
-    def __init__(self, root: Path) -> None:
-        path = root / "lock"
-        self._fds = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644) for _ in range(2)]
-        try:
-            hold_record_lock(self._fds[0], fcntl.F_WRLCK)
-            fcntl.flock(self._fds[1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            self.release()
-            raise StoreInUseError(f"{path}: a broker runs on this store") from None
-
-    def release(self) -> None:
-        while self._fds:
-            os.close(self._fds.pop())
 
 
 class Salvage:

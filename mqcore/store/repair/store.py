@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.store.files import write_atomically
+from mqcore.store.ownership import StoreLock
 from mqcore.store.recovery import queue_ends
-from mqcore.store.repair.files import RepairLock, Salvage
+from mqcore.store.repair.files import Salvage
 from mqcore.store.repair.log import LogRepair
 from mqcore.store.verify.config import SHAPES, WHOLE_FILE, ShapeError
 from mqcore.store.verify.files import need_log
@@ -89,7 +90,7 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
         raise FileNotFoundError(f"{root}: no store: neither commitlog nor consumequeue is there")
     need_log(root, "where it lies elsewhere, let that be a link to its folder as long as the "
                    "repair runs; where it is lost, an empty folder")
-    lock = RepairLock(root)
+    lock = StoreLock(root, changes=True)
     try:
         before = verify(root, **options)
         outcome = Outcome(before, [])

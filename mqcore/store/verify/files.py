@@ -4,10 +4,8 @@ and index files there are, and what breaks the rules of loading. Sizes are taken
 """
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -30,55 +28,6 @@ INDEX_SLOT: Final = 4
 STOCK_SLOTS: Final = 5_000_000
 SIGNS_NEEDED: Final = 3                # of the five that speak for a number of slots
 READ_BYTES: Final = 1 << 20
-
-
-class StoreInUseError(RuntimeError):
-    """A broker runs on the store."""
-
-
-def hold_record_lock(fd: int, kind: int) -> None:
-    """
-    The lock that stock brokers ask for, on the open file: one of the process would be gone as soon
-    as any other descriptor of the file is closed. Raises BlockingIOError when another has it.
-    """
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 1, 0))
-
-
-def lock_holder(fd: int) -> int:
-    """
-    The process whose lock keeps `hold_record_lock` from writing, 0: none; -1: a lock that is no
-    process's, as a command's of ours. Takes none.
-    """
-    asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
-    return 0 if kind == fcntl.F_UNLCK else int(pid)
-
-
-class StoreLock:
-    """
-    Keeps brokers, ours and stock ones, from starting on a store while it is read.
-
-    Raises StoreInUseError when one runs already. A store without the file `lock` has none running.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self._fd = -1
-        path = root / "lock"
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return
-        try:
-            hold_record_lock(self._fd, fcntl.F_RDLCK)
-            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            self.release()
-            raise StoreInUseError(f"{path}: a broker runs on this store") from None
-
-    def release(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
 
 
 @dataclass

@@ -19,13 +19,12 @@ from mqcore.store import files, last_run
 from mqcore.store.checkpoint import PAGE_SIZE, TIMES
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.owner import alone
+from mqcore.store.ownership import StoreInUseError, StoreLock
 from mqcore.store.record import ParseResult
 from mqcore.store.recovery import queue_ends
 from mqcore.store.verify import config as verify_config
 from mqcore.store.verify.files import (
-    StoreInUseError,
     StoreListing,
-    StoreLock,
     misplaced_checksums,
     need_log,
     read_index,
@@ -90,7 +89,7 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
         need_log(root, "name the folder that it lies in with --commit-log")
     lock: StoreLock | None = None
     try:
-        lock = None if locked else StoreLock(root)
+        lock = None if locked else StoreLock(root, log_folders)
     except StoreInUseError as error:
         if not force:
             raise

@@ -20,7 +20,7 @@ from mqcore.spark.store.at_rest import (
     read_part,
 )
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.verify.files import StoreInUseError, StoreLock
+from mqcore.store.ownership import StoreInUseError, StoreLock
 from mqcore.store.verify.store import verify
 from mqcore.wire.records import Record, decode_records
 from tests.store.golden import NAMES, manifest, unpack
