@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mqcore.admin.shell import toml
 from mqcore.admin.shell.exits import Exit, Failure, NotFound
 from mqcore.client import Credentials
 from mqcore.client.config import split_addresses
@@ -182,7 +183,7 @@ def save(context: Context, *, replace: bool = False) -> Path:
     _checked(file, context.name, document)
     if file.exists() and not replace:
         raise Failure(f"context {context.name} exists; --replace writes it again")
-    lines = [f"{key} = {_toml(value)}\n" for key, value in document.items()]
+    lines = [f"{key} = {toml.value(value)}\n" for key, value in document.items()]
     _write(file, "".join(lines))
     return file
 
@@ -196,14 +197,6 @@ def remove(name: str) -> None:
         raise NotFound("context", name, names(), "mqcore context ls") from None
     if current() == name:
         use(None)
-
-
-def _toml(value: str | bool) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    escaped = "".join(
-        f"\\u{ord(c):04x}" if ord(c) < 0x20 or c in '"\\' or ord(c) == 0x7f else c for c in value)
-    return f'"{escaped}"'
 
 
 def _write(file: Path, text: str) -> None:
