@@ -10,6 +10,7 @@ cdef extern from "<sys/epoll.h>" nogil:
     unsigned int EPOLLOUT
     unsigned int EPOLLERR
     unsigned int EPOLLHUP
+    unsigned int EPOLLRDHUP
     unsigned int EPOLLET
     unsigned int EPOLLONESHOT
     ctypedef union epoll_data_t:

@@ -62,6 +62,13 @@ class Serving:
     def figure(self, name: str) -> int:
         return self._figures.total(name)
 
+    def sleeps(self, slot: int) -> None:
+        """A process of the broker has nothing to do."""
+        self._segment.arm(slot)
+
+    def works(self, slot: int) -> None:
+        self._segment.disarm(slot)
+
     def send(self, peer: Peer, data: bytes) -> None:
         """Bytes of a client; the loop takes what does not fit into the socket."""
         left = memoryview(data)

@@ -1,17 +1,21 @@
-"""What a turn does for connections that begin, by hand (N20 in mqcore/net/transport/work.pxd)."""
+"""What a turn does for connections that begin and end, by hand (N20)."""
 from __future__ import annotations
 
 import contextlib
 import itertools
 from pathlib import Path
 
+from mqcore.participants import COORDINATOR, DISPATCHER, WRITER
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
 from tests.net.serving import Serving
 
 WAIT = 40                           # to be accepted
 A_TURN = 14                         # that a turn accepts, at most
-TURNS_MAX = 2_000
+ENDS_A_TURN = 6                     # that a turn closes, at most
+A_MILLISECOND = 2 * A_TURN          # that are accepted of a crowd that waits, at most
+TURNS_MAX = 200_000
+ATTEMPTS = 50                       # a machine that does other work may take long for a turn
 
 
 def test_a_turn_accepts_few_of_those_that_wait_and_the_next_ones_the_rest(tmp_path: Path) -> None:
@@ -40,3 +44,54 @@ def test_who_has_spoken_when_he_is_accepted_is_heard_in_the_same_turn(tmp_path: 
                 break
         assert serving.figure("bytes_in") > 0
         assert len(serving.forwarded()) == 1
+
+
+def test_a_turn_closes_few_of_those_that_end_at_once(tmp_path: Path) -> None:
+    """Also of those that have asked before, and are no new ones any more."""
+    serving = Serving(tmp_path)
+    with contextlib.ExitStack() as peers:
+        for _ in range(WAIT):
+            peer = peers.enter_context(serving.connect())
+            peer.socket.sendall(encode(request(RequestCode.GET_BROKER_RUNTIME_INFO)))
+            assert len(serving.forwarded()) == 1
+    left = [serving.figure("connections")]
+    assert left == [WAIT]
+    for _ in range(TURNS_MAX):
+        serving.one_turn()
+        left.append(serving.figure("connections"))
+        if not left[-1]:
+            break
+    assert left[-1] == 0
+    assert max(before - after for before, after in itertools.pairwise(left)) <= ENDS_A_TURN
+
+
+def test_a_crowd_waits_for_its_share_only_while_somebody_else_waits(tmp_path: Path) -> None:
+    """The processes that work for others: they sleep, or one of them is awake."""
+    serving = Serving(tmp_path)
+    for process in (WRITER, DISPATCHER, COORDINATOR):
+        serving.sleeps(process.slot)
+    assert max(_accepted_in_a_millisecond(serving) for _ in range(ATTEMPTS)) == WAIT
+    for process in (WRITER, DISPATCHER, COORDINATOR):
+        serving.works(process.slot)
+        assert min(_accepted_in_a_millisecond(serving) for _ in range(ATTEMPTS)) <= A_MILLISECOND
+        serving.sleeps(process.slot)
+
+
+def _accepted_in_a_millisecond(serving: Serving) -> int:
+    """Of a crowd that has had its share, and ends."""
+    with contextlib.ExitStack() as peers:
+        for _ in range(WAIT):
+            peers.enter_context(serving.connect())
+        serving.turn()
+        accepted = serving.figure("connections")
+        _until(serving, WAIT)
+    _until(serving, 0)
+    return accepted
+
+
+def _until(serving: Serving, connections: int) -> None:
+    for _ in range(TURNS_MAX):
+        if serving.figure("connections") == connections:
+            return
+        serving.turn()
+    raise AssertionError(f"{serving.figure('connections')} connections, not {connections}")

@@ -164,6 +164,14 @@ cdef void closing(void* top, Connection* c) noexcept nogil:
     limits_closed(&(<Server*>top).limits, c)
 
 
+cdef bint waits(void* top) noexcept nogil:
+    """Whether those work who do what this process asks for."""
+    cdef Shm* shm = (<Server*>top).shm
+    return not (load_i32_acquire(&shm.slots[SLOT_WRITER].asleep)
+                and load_i32_acquire(&shm.slots[SLOT_DISPATCHER].asleep)
+                and load_i32_acquire(&shm.slots[SLOT_COORDINATOR].asleep))
+
+
 # -- turns -------------------------------------------------------------------------------------------
 
 cdef void take_rings(Server* s) noexcept nogil:
@@ -324,6 +332,7 @@ cdef class ServingLoop:
         t.above.slice_came = slice_came
         t.above.drained = drained
         t.above.closing = closing
+        t.above.waits = waits
         self.fill_identity(store_address, cluster)
         s.limits.serving = index
         limits_clear(shm, index)

@@ -11,6 +11,7 @@ from mqcore.epoll cimport (
     EPOLLIN,
     EPOLLONESHOT,
     EPOLLOUT,
+    EPOLLRDHUP,
     epoll_ctl,
     epoll_event,
 )
@@ -26,8 +27,8 @@ from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_re
 from mqcore.net.transport.slots cimport slots_add, slots_remove
 from mqcore.net.transport.tls cimport tls_close
 from mqcore.net.transport.transport cimport (
-    CLOSE_WORK,
     CLOSE_EVENTS_MAX,
+    CLOSE_WORK,
     INPUT_OPEN,
     INPUT_STALLED,
     INPUT_WAITS,
@@ -37,6 +38,7 @@ from mqcore.net.transport.transport cimport (
     LIFE_OPEN,
     WIRE_SHAKES,
     CloseEvent,
+    crowd_works,
     takes_output,
     watcher,
 )
@@ -96,7 +98,7 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind, bint watched
     c.fd = fd
     c.id = t.id_base | (<uint64_t>t.generation << 24) | <uint64_t>c.slot
     c.kind = kind
-    c.active_ms = c.born_ms = t.steady_ms
+    c.active_ms = t.steady_ms
     c.interest = EPOLLIN if watched else 0
     event.events = EPOLLIN
     event.data.u64 = c.id
@@ -132,7 +134,7 @@ cdef void note_close(Transport* t, Connection* c, int reason, int64_t detail) no
 
 cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil:
     note_close(t, c, reason, detail)
-    t.work += CLOSE_WORK
+    crowd_works(t, CLOSE_WORK)
     t.above.closing(t.above.top, c)
     slots_remove(&t.dirty, c.slot)
     slots_remove(&t.stalled, c.slot)
@@ -161,7 +163,7 @@ cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
     if c.life != LIFE_OPEN:
         return
     if c.input_state == INPUT_OPEN and not c.late and takes_output(t, c) and not c.tls.in_line:
-        wanted |= EPOLLOUT if c.tls.read_wants_write else EPOLLIN        # TL5
+        wanted |= EPOLLOUT if c.tls.read_wants_write else EPOLLIN | EPOLLRDHUP     # TL5, N20
         if c.tls.again:
             slots_add(&t.tls.again, c.slot)
     if c.output_end > c.output_start and not c.dirty:

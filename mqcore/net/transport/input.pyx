@@ -77,6 +77,7 @@ cdef void handle_input(Transport* t, Connection* c, uint8_t* data, int64_t lengt
     t.handled = before
     if at < 0:
         return
+    c.heard |= at > 0
     if at > 0 or began:
         c.input_since_ms = t.steady_ms
     if not keep(t, c, data + at, length - at) and c.life != LIFE_DOOMED:

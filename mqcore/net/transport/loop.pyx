@@ -15,6 +15,7 @@ from mqcore.epoll cimport (
     EPOLLIN,
     EPOLLONESHOT,
     EPOLLOUT,
+    EPOLLRDHUP,
     epoll_create1,
     epoll_ctl,
     epoll_event,
@@ -50,17 +51,17 @@ from mqcore.net.transport.transport cimport (
     READ_BYTES,
     Connection,
     connection_find,
+    crowd_works,
 )
 from mqcore.net.transport.work cimport (
     ACCEPT_WORK,
+    CROWD_AHEAD_US,
+    CROWD_REST_US,
+    CROWD_SHARE,
+    CROWD_WORK,
     EVENT_WORK,
     LATE_SLICE_WORK,
     LATE_WORK,
-    NEW_AHEAD_US,
-    NEW_REST_US,
-    NEW_SHARE,
-    NEW_WORK,
-    SETTLED_MS,
     TAKE_UP_WORK,
     work_begin_turn,
 )
@@ -111,7 +112,7 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
     t.connections = <Connection**>calloc(t.connection_max, sizeof(void*))
     t.free_slots = <int32_t*>malloc(t.connection_max * sizeof(int32_t))
     t.scratch = <uint8_t*>malloc(2 * READ_BYTES)
-    t.ready = calloc(EVENTS_AT_ONCE, sizeof(epoll_event))
+    t.ready = calloc(EVENTS_AT_ONCE + NEWCOMERS_AT_ONCE, sizeof(epoll_event))
     if (t.connections == NULL or t.free_slots == NULL or t.scratch == NULL or t.ready == NULL) or not (
             slots_open(&t.dirty, t.connection_max) and slots_open(&t.stalled, t.connection_max)
             and slots_open(&t.late, t.connection_max)
@@ -132,7 +133,7 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
     event.data.u64 = <uint64_t>BELL_KEY
     if epoll_ctl(t.epoll, EPOLL_CTL_ADD, bell, &event) != 0:
         return False
-    event.events = EPOLLIN | EPOLLONESHOT
+    event.events = EPOLLIN
     event.data.u64 = <uint64_t>NEWCOMERS_KEY
     return epoll_ctl(t.epoll, EPOLL_CTL_ADD, t.newcomers, &event) == 0
 
@@ -168,9 +169,9 @@ cdef void accept_some(Transport* t, int listener) noexcept nogil:
         if fd < 0:
             if errno == EMFILE or errno == ENFILE:
                 t.events_lost += 1     # level-triggered: it is tried again when one closes
-                t.work += ACCEPT_WORK
+                crowd_works(t, ACCEPT_WORK)
             return
-        t.work += ACCEPT_WORK
+        crowd_works(t, ACCEPT_WORK)
         said = mq_has_bytes(fd)
         c = connection_add(t, fd, t.listeners[listener].kind, not said)
         if c == NULL:
@@ -181,16 +182,12 @@ cdef void accept_some(Transport* t, int listener) noexcept nogil:
             read_some(t, c)
             c = connection_find(t, id)
             if c != NULL:
+                c.settled = c.heard
                 connection_watch(t, c)
 
 
 cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept nogil:
     cdef Connection* c
-    if key == <uint64_t>BELL_KEY:
-        return
-    if key == <uint64_t>NEWCOMERS_KEY:
-        t.newcomers_came = True
-        return
     if key >= <uint64_t>LISTENER_KEY:
         if not t.stopping:
             accept_some(t, <int>(key & 0xFF))
@@ -221,52 +218,69 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
         connection_hang_up(t, c)
 
 
-cdef bint serve_newcomers(Transport* t) noexcept nogil:
-    """N20; whether that was all for now."""
-    cdef epoll_event* ready = <epoll_event*>t.ready
+cdef void serve_newcomers(Transport* t, int64_t end) noexcept nogil:
+    cdef epoll_event* ready = <epoll_event*>t.ready + EVENTS_AT_ONCE
     cdef Connection* c
-    cdef int64_t end = t.work + NEW_WORK
     cdef int i, count
     while t.work < end:
         count = epoll_wait(t.newcomers, ready, NEWCOMERS_AT_ONCE, 0)
         for i in range(count):
             t.work += EVENT_WORK
             one_event(t, ready[i].data.u64, ready[i].events)
-            if ready[i].data.u64 >= <uint64_t>LISTENER_KEY or not ready[i].events & EPOLLIN:
-                continue
             c = connection_find(t, ready[i].data.u64)
-            if c != NULL and t.steady_ms - c.born_ms >= SETTLED_MS:
+            if c != NULL and c.heard:
                 connection_settle(t, c)
         if count <= 0:
-            return True
-    return False
+            return
 
 
-cdef void look_at_newcomers(Transport* t) noexcept nogil:
-    """N20: their part of the turn, unless they had too much lately."""
-    cdef epoll_event event
+cdef void end_some(Transport* t, int64_t end) noexcept nogil:
+    """epoll tells again of those that are left."""
+    cdef epoll_event* ready = <epoll_event*>t.ready
+    cdef int i
+    for i in range(t.end_count):
+        if t.work >= end:
+            return
+        t.work += EVENT_WORK
+        one_event(t, ready[i].data.u64, ready[i].events)
+
+
+cdef bint crowd_waits(Transport* t) noexcept nogil:
+    """It had more than its share, and others wait."""
     cdef int64_t now_us = steady_us()
-    cdef int64_t began = t.work
-    cdef bint served
-    if now_us < t.newcomers_rest_us:
-        return
-    served = serve_newcomers(t)
-    t.newcomers_owe_us = max(t.newcomers_owe_us, now_us) + (t.work - began) // NEW_SHARE
-    if t.newcomers_owe_us - now_us > NEW_AHEAD_US:
-        t.newcomers_owe_us = now_us + NEW_AHEAD_US
-        served = False
-    if not served:
-        t.newcomers_rest_us = steady_us() + NEW_REST_US
-        return
-    t.newcomers_came = False
-    event.events = EPOLLIN | EPOLLONESHOT
+    t.crowd_owes_us = max(t.crowd_owes_us, now_us) + (t.crowd_work - t.crowd_counted) // CROWD_SHARE
+    t.crowd_owes_us = min(t.crowd_owes_us, now_us + CROWD_AHEAD_US + CROWD_REST_US)
+    t.crowd_counted = t.crowd_work
+    return t.crowd_owes_us - now_us > CROWD_AHEAD_US and (
+        t.others_came or t.late.count > 0 or t.above.waits(t.above.top))
+
+
+cdef void rest_newcomers(Transport* t, bint rest) noexcept nogil:
+    """Whether `epoll` keeps silent about them."""
+    cdef epoll_event event
+    event.events = 0 if rest else EPOLLIN
     event.data.u64 = <uint64_t>NEWCOMERS_KEY
-    epoll_ctl(t.epoll, EPOLL_CTL_MOD, t.newcomers, &event)
+    if epoll_ctl(t.epoll, EPOLL_CTL_MOD, t.newcomers, &event) == 0:
+        t.newcomers_rest = rest
+
+
+cdef void look_at_crowd(Transport* t) noexcept nogil:
+    """Its part of the turn (N20): ends have half of it, if there are so many."""
+    cdef int64_t began = t.work
+    cdef bint waits
+    end_some(t, began + CROWD_WORK // 2)
+    if not t.newcomers_came and not t.newcomers_rest:
+        return
+    waits = crowd_waits(t)
+    if not waits:
+        serve_newcomers(t, began + CROWD_WORK)
+    if waits != t.newcomers_rest:
+        rest_newcomers(t, waits)
 
 
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil:
-    if t.newcomers_came:
-        timeout_ms = min(timeout_ms, <int>(NEW_REST_US // 1000))
+    if t.newcomers_rest:
+        timeout_ms = min(timeout_ms, <int>(CROWD_REST_US // 1000)) if t.above.waits(t.above.top) else 0
     if t.wakeful or t.late.count > 0 or handshakes_wait(t):
         timeout_ms = 0
     t.wakeful = False
@@ -278,9 +292,18 @@ cdef void transport_read(Transport* t, int count) noexcept nogil:
     cdef int i
     t.steady_ms = steady_ms()
     t.now_ms = wall_ms()
+    t.end_count = 0
+    t.newcomers_came = t.others_came = False
     work_begin_turn(t)
     for i in range(count):
-        one_event(t, ready[i].data.u64, ready[i].events)
+        if ready[i].data.u64 == <uint64_t>NEWCOMERS_KEY:
+            t.newcomers_came = True
+        elif ready[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR):
+            ready[t.end_count] = ready[i]
+            t.end_count += 1
+        elif ready[i].data.u64 != <uint64_t>BELL_KEY:
+            t.others_came = True
+            one_event(t, ready[i].data.u64, ready[i].events)
 
 
 cdef void retry_stalled(Transport* t) noexcept nogil:
@@ -344,8 +367,7 @@ cdef void transport_end_turn(Transport* t) noexcept nogil:
     cdef int64_t before = t.slot.figures[FIGURE_BYTES_IN]
     cdef int32_t slot
     cdef Connection* c
-    if t.newcomers_came:
-        look_at_newcomers(t)
+    look_at_crowd(t)
     handshakes_turn(t)
     if t.slot.figures[FIGURE_BYTES_IN] != before:
         t.wakeful = True               # what they asked for goes on in the next turn

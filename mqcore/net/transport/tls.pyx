@@ -49,6 +49,7 @@ from mqcore.net.transport.transport cimport (
     WIRE_SHAKES,
     WIRE_TLS,
     TlsCrowd,
+    crowd_works,
     watcher,
 )
 from mqcore.shm.tables cimport name_hash
@@ -218,7 +219,7 @@ cdef void note_failure(Connection* c, unsigned long code, long verified) noexcep
 
 cdef ShakeStep tls_shaken(Transport* t, Connection* c) noexcept nogil:
     cdef int error = c.tls.pipe.error
-    t.work += STEP_WORK
+    crowd_works(t, STEP_WORK)
     c.tls.read_wants_write = error == SSL_ERROR_WANT_WRITE
     if error == SSL_ERROR_WANT_READ or error == SSL_ERROR_WANT_WRITE:
         return SHAKE_LATER
@@ -229,7 +230,7 @@ cdef ShakeStep tls_shaken(Transport* t, Connection* c) noexcept nogil:
     if error != PIPE_DONE:
         note_failure(c, c.tls.pipe.code, c.tls.pipe.verified)
         return SHAKE_FAILED
-    t.work += FINISH_WORK
+    crowd_works(t, FINISH_WORK)
     t.slot.figures[FIGURE_TLS_HANDSHAKES] += 1
     t.slot.figures[FIGURE_TLS_CONNECTIONS] += 1
     c.wire = WIRE_TLS

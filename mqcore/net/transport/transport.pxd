@@ -130,8 +130,8 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t output_end
     int64_t output_capacity
     uint32_t interest                  # what epoll watches now
+    bint heard                         # N20: a whole frame of it was handled
     bint settled                       # N20: it is not a new one any more
-    int64_t born_ms                    # steady
     int32_t owed                       # N8: one-way requests of it that the rooms above have yet to do
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
     int64_t sent                       # bytes, ever
@@ -193,6 +193,7 @@ cdef struct Above:
     void (*slice_came)(void* top, Connection* c) noexcept nogil        # for what is `due`
     void (*drained)(void* top, Connection* c) noexcept nogil           # see tell_below
     void (*closing)(void* top, Connection* c) noexcept nogil           # frees what is its own
+    bint (*waits)(void* top) noexcept nogil        # another process works on what was asked for (N20)
 
 cdef struct Transport:
     Above above
@@ -200,11 +201,16 @@ cdef struct Transport:
     WorkerSlot* slot                   # for figures
     uint64_t id_base                   # N4
     int epoll
-    int newcomers                      # N20: epoll of new connections and listeners, in `epoll`
-    bint newcomers_came                # `epoll` says so, and will not again before it is asked to
-    int64_t newcomers_rest_us          # steady: until then they wait
-    int64_t newcomers_owe_us           # steady: when what they had is paid by their share of time
-    void* ready                        # events of either
+    void* ready                        # events of this turn
+    # crowds (N20)
+    int newcomers                      # epoll of new connections and listeners, in `epoll`
+    bint newcomers_came                # `epoll` says so
+    bint newcomers_rest                # `epoll` does not tell of them
+    bint others_came                   # in this turn: input of connections that are not new
+    int end_count                      # events of this turn that are ends of connections: the first ones
+    int64_t crowd_work                 # ever done: beginnings, steps of handshakes, ends
+    int64_t crowd_counted              # so much of it is in ...
+    int64_t crowd_owes_us              # ... steady: when the crowd's share of the time has paid for it
     Listener[LISTENERS_MAX] listeners
     int listener_count
     bint stopping                      # nobody is accepted any more
@@ -262,6 +268,12 @@ cdef inline Connection* connection_find(Transport* t, uint64_t id) noexcept nogi
 cdef inline int64_t unread(const Connection* c) noexcept nogil:
     """Bytes of answers that wait to be sent."""
     return c.output_end - c.output_start
+
+
+cdef inline void crowd_works(Transport* t, int64_t work) noexcept nogil:
+    """What a beginning, a step of a handshake or an end costs (N20)."""
+    t.work += work
+    t.crowd_work += work
 
 
 cdef inline int watcher(const Transport* t, const Connection* c) noexcept nogil:

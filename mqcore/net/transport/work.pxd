@@ -8,12 +8,12 @@
 #        read (`late`). Late connections go on one after the other, LATE_WORK in all a turn, when
 #        everybody else's new input was handled. Once a turn has lasted TURN_WORK, the slices of the
 #        others are as small as they can be.
-#   N20  Connections that begin and end cost more than those that stay: a connection is new until it
-#        sends something when it is SETTLED_MS old. New ones and those that nobody has accepted yet come
-#        when a turn's answers have gone, and get NEW_WORK of it together. When that was not enough, or
-#        when they had more lately than NEW_SHARE of the time and NEW_AHEAD_US of it beforehand, they wait
-#        for NEW_REST_US: a crowd's come in batches, each of which takes a few calls of the kernel, and
-#        other processes have the processor, too. The kernel's backlog holds the rest, or refuses it.
+#   N20  Beginnings, steps of handshakes and ends of connections are what a crowd costs: they are counted
+#        (`crowd_works`). They are done when a turn's answers have gone, CROWD_WORK of them a turn. What
+#        a connection says first comes with them, whatever it says then is a request like all others.
+#        A crowd that had more than CROWD_SHARE of the time lately, and CROWD_AHEAD_US of it beforehand,
+#        waits while anybody else does: in this process, or for another one that was asked; but not for
+#        longer than CROWD_REST_US. The kernel's backlog holds the rest, or refuses it.
 from libc.stdint cimport int64_t
 
 from mqcore.net.transport.transport cimport Connection, Transport
@@ -23,11 +23,10 @@ cdef enum:
     TURN_WORK = 2_000_000
     LATE_WORK = 300_000
     TAKE_UP_WORK = 60                  # of looking at who is late
-    NEW_WORK = 150_000
-    NEW_SHARE = 20                     # of work in a microsecond: a 50th of a core
-    NEW_AHEAD_US = 50_000
-    NEW_REST_US = 1_000
-    SETTLED_MS = 500
+    CROWD_WORK = 150_000
+    CROWD_SHARE = 20                   # of work in a microsecond: a 50th of a core
+    CROWD_AHEAD_US = 50_000
+    CROWD_REST_US = 1_000
     EVENT_WORK = 2_000                 # of a read or send, beside what it brings
     ACCEPT_WORK = 15_000
 
