@@ -1,13 +1,15 @@
 """`mqcore cluster` and `mqcore client`."""
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from mqcore.admin.nouns.definitions import Definitions, changes_between, read_file, to_toml
-from mqcore.client import Admin, Producer
+from mqcore.client import AsyncAdmin, MessageQueue, Producer, RocketMQError
+from mqcore.client.admin import SendTime
 from tests.command.conftest import Cluster
 from tests.support.waiting import wait_until
 
@@ -23,21 +25,25 @@ def test_show_has_each_broker_with_its_state(cluster: Cluster) -> None:
     assert 0 <= row["diskRatio"] <= 1
 
 
-def test_a_test_sends_to_each_broker_and_ends_with_10_when_one_fails(cluster: Cluster) -> None:
+def test_a_test_sends_to_each_broker_and_ends_with_10_when_one_fails(
+        cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.run("topic", "create", "L-test", "--queues", 1)
 
     (row,) = cluster.json("cluster", "test", "-t", "L-test", "--count", 3)["brokers"]
     assert (row["broker"], row["sends"], row["failed"], row["error"]) == (
         cluster.broker_name, 3, 0, None)
     assert 0 < row["p50Seconds"] <= row["maxSeconds"]
-    with Admin(cluster.namesrv) as admin:
-        before = admin.broker_config(cluster.broker)["maxMessageSize"]
-        admin.update_broker_config({"maxMessageSize": 1000}, broker=cluster.broker)
-        try:
-            done = cluster.run("cluster", "test", "-t", "L-test", "--count", 1, "--size", 3000)
-        finally:
-            admin.update_broker_config({"maxMessageSize": before}, broker=cluster.broker)
+
+    async def refused(*args: object, **options: object) -> tuple[SendTime, ...]:
+        queue = MessageQueue("L-test", cluster.broker_name, 0)
+        return (SendTime(queue, 0.1, RocketMQError("disk full", 14)),)
+
+    monkeypatch.setattr(AsyncAdmin, "send_times", refused)
+    done = cluster.run("cluster", "test", "-t", "L-test", "--json")
     assert done.returncode == 10
+    assert json.loads(done.stdout)["brokers"] == [{
+        "broker": cluster.broker_name, "sends": 1, "failed": 1, "p50Seconds": None,
+        "maxSeconds": None, "error": "disk full"}]
 
 
 def test_an_export_has_no_differences_until_something_changes(
