@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from mqcore.namesrv.elders import Elders
 from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE
 from mqcore.wire.topics import (
     SYS_FLAG_UNIT,
@@ -22,12 +23,21 @@ from mqcore.wire.topics import (
     TopicTable,
 )
 
-NAME_LENGTH_MAX = 1_024                 # of a topic, a cluster, a broker or an address
+NAME_LENGTH_MAX = 1_024                 # of a cluster, a broker or an address
+TOPIC_LENGTH_MAX = 255                  # no broker stores a longer one
+TOPIC_BYTES_MAX = 14 << 20              # of all topics, for an answer with their names ...
+TOPIC_BYTES_EACH = 64                   # ... or so many of each that there may be
+CLUSTERS_OF_A_NAME_MAX = 4
+MEMBERS_BYTES_MAX = 8 << 20             # of all clusters, names and addresses, for an answer
+MEMBER_BYTES = 64                       # of one in such an answer, beside its texts
 TOPICS_A_TURN = 500                # or brokers of one, that are looked at between two pauses
 
 
 class TableFull(ValueError):
-    """A registration would exceed the limit on topics or brokers; nothing of it was applied."""
+    """
+    A registration would exceed a limit. With too many brokers it was not applied; of topics only
+    those without a place were left out.
+    """
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,6 +74,9 @@ class RouteTables:
     A master's topics are upserted and never removed by a registration: only 216 and the end of the
     broker name remove them (broker.md 13.3, 13.5). A name that ends is gone at once. What it leaves
     in `_topics` is taken out with pauses and means nothing: `_topics_on` says what a name has.
+
+    Broker names that are here longest have a share of each table that later ones cannot take
+    (elders.py).
     """
 
     def __init__(
@@ -83,6 +96,11 @@ class RouteTables:
         self._live: dict[str, LiveBroker] = {}
         self._connections: set[int] = set()            # that somebody registered over
         self.names_version = 0                         # another one when topics came or went
+        self._topic_bytes = 0                          # of the names in _topics
+        self._topic_bytes_max = max(TOPIC_BYTES_MAX, TOPIC_BYTES_EACH * topic_count_max)
+        self._member_sizes: dict[str, int] = {}        # by broker name
+        self._member_bytes = 0                         # their sum
+        self._elders = Elders()
 
     # -- what brokers do --------------------------------------------------------------------------
 
@@ -92,9 +110,11 @@ class RouteTables:
         """Apply REGISTER_BROKER; `connection` is the one whose end takes the broker away.
 
         With pauses: the version counts only when all topics are there, and a broker that goes in
-        between takes along what there is. Raises TableFull.
+        between takes along what there is. Raises TableFull: a broker that is known is alive
+        nevertheless, with all topics that have a place.
         """
-        yield from self._check_room(who, table)
+        self._check_broker(who)
+        self._elders.came(who.name)
         self._clusters.setdefault(who.cluster, set()).add(who.name)
         self._clusters_of.setdefault(who.name, set()).add(who.cluster)
         broker = self._brokers.get(who.name)
@@ -106,6 +126,7 @@ class RouteTables:
         first_time = who.broker_id not in broker.addresses
         broker.addresses[who.broker_id] = who.address
         self._names.setdefault(who.address, set()).add(who.name)
+        self._measure(who.name)
         known = self._live.get(who.address)
         changed = known is None or known.version != table.version
         before = known.version if known is not None else None
@@ -114,6 +135,8 @@ class RouteTables:
         if who.broker_id == MASTER_ID and (first_time or changed):
             yield from self._upsert_topics(who, table, live)
         live.version = table.version
+        if self._live.get(who.address) is live:
+            self._released(self._elders.is_whole(who.name))
         if who.broker_id == MASTER_ID:
             return MasterAddresses()
         master = broker.addresses.get(MASTER_ID)
@@ -122,57 +145,86 @@ class RouteTables:
             return MasterAddresses()
         return MasterAddresses(master, master_live.ha_address)
 
-    def _check_room(
-        self, who: BrokerIdentity, table: TopicTable
-    ) -> Generator[None, None, None]:
+    def _check_broker(self, who: BrokerIdentity) -> None:
+        """Whether there is a place for a name, an address and a cluster. Raises TableFull."""
         for what, name in (("clusterName", who.cluster), ("brokerName", who.name),
                            ("brokerAddr", who.address)):
             if len(name) > NAME_LENGTH_MAX:
                 raise TableFull(f"{what} has {len(name)} characters: expected at most "
                                 f"{NAME_LENGTH_MAX}")
         known = self._brokers.get(who.name)
-        if (who.address not in self._live or known is None
-                or who.broker_id not in known.addresses):
-            count = sum(len(broker.addresses) for broker in self._brokers.values())
-            if max(count, len(self._live)) >= self._broker_count_max:
-                raise TableFull(f"more than {self._broker_count_max} brokers "
-                                "(setting namesrv.broker_count_max)")
-        if who.broker_id != MASTER_ID:
+        clusters = self._clusters_of.get(who.name, set())
+        has_place = (known is not None and who.address in self._live
+                     and who.broker_id in known.addresses)
+        if has_place and who.cluster in clusters:
             return
-        topic_count, route_count = len(self._topics), 0
-        for number, name in enumerate(table.topics, 1):
-            if number % TOPICS_A_TURN == 0:
-                yield
-            queues = self._topics.get(name)
-            topic_count += queues is None
-            route_count += queues is None or who.name not in queues
-            if len(name) > NAME_LENGTH_MAX:
-                raise TableFull(f"a topic has {len(name)} characters: expected at most "
-                                f"{NAME_LENGTH_MAX}")
-        if topic_count > self.topic_count_max:
-            raise TableFull(f"more than {self.topic_count_max} topics "
-                            "(setting namesrv.topic_count_max)")
-        if route_count and route_count + sum(map(len, self._topics.values())) > (
-                self._route_count_max):
-            raise TableFull(f"more than {self._route_count_max} topics of single brokers "
-                            "(setting namesrv.route_count_max)")
+        if who.cluster not in clusters and len(clusters) >= CLUSTERS_OF_A_NAME_MAX:
+            raise TableFull(f"brokerName {who.name} is in {len(clusters)} clusters: expected no "
+                            f"more")
+        count = sum(len(broker.addresses) for broker in self._brokers.values())
+        if not has_place and max(count, len(self._live)) >= self._elders.room(
+                who.name, self._broker_count_max):
+            raise TableFull(f"more than {self._broker_count_max} brokers "
+                            "(setting namesrv.broker_count_max)")
+        if self._member_bytes + _size(who.cluster, who.name, who.address) > self._elders.room(
+                who.name, MEMBERS_BYTES_MAX):
+            raise TableFull(f"names of clusters and brokers, and addresses, have more than "
+                            f"{MEMBERS_BYTES_MAX} bytes")
+
+    def _measure(self, name: str) -> None:
+        """After a change of a name, its clusters or addresses: its part of an answer with all."""
+        broker = self._brokers.get(name)
+        size = 0 if broker is None else _size(
+            name, *self._clusters_of.get(name, ()), *broker.addresses.values())
+        self._member_bytes += size - self._member_sizes.pop(name, 0)
+        if broker is not None:
+            self._member_sizes[name] = size
 
     def _upsert_topics(
         self, who: BrokerIdentity, table: TopicTable, live: LiveBroker
     ) -> Generator[None, None, None]:
+        """Raises TableFull for topics without a place, when the others are in the tables."""
         names = self._topics_on.setdefault(who.name, set())
+        routes = sum(map(len, self._topics_on.values())) - len(names)       # of other names
+        places = self._elders.room(who.name, self.topic_count_max)
+        size = self._elders.room(who.name, self._topic_bytes_max)
+        route_places = self._elders.room(who.name, self._route_count_max, routes=True)
+        left_out, reason = 0, ""
         for number, (name, topic) in enumerate(table.topics.items(), 1):
             if number % TOPICS_A_TURN == 0:
                 yield
                 if (self._live.get(who.address) is not live
                         or self._topics_on.get(who.name) is not names):
                     return             # it or its name has gone, or it registers anew
+            trouble = ""
+            if name not in self._topics and not self._elders.has(name):
+                length, taken = _length(name), len(self._topics) + self._elders.kept
+                if length > TOPIC_LENGTH_MAX:
+                    trouble = f"a topic has {length} bytes: expected at most {TOPIC_LENGTH_MAX}"
+                elif taken >= places or self._topic_bytes + length > size:
+                    trouble = (f"more than {self.topic_count_max} topics "
+                               "(setting namesrv.topic_count_max)")
+            if not trouble and name not in names and routes + len(names) >= route_places:
+                trouble = (f"more than {self._route_count_max} topics of single brokers "
+                           "(setting namesrv.route_count_max)")
+            if trouble:
+                left_out, reason = left_out + 1, trouble
+                continue
             names.add(name)
-            self.names_version += name not in self._topics
-            self._topics.setdefault(name, {})[who.name] = QueueData(
+            if name not in self._topics:
+                self._topics[name] = {}
+                if self._elders.has(name):
+                    self._elders.is_back(name)
+                else:
+                    self._topic_bytes += _length(name)
+                self.names_version += 1
+            self._topics[name][who.name] = QueueData(
                 who.name, topic.read_queue_count, topic.write_queue_count, topic.perm,
                 topic.sys_flag,
             )
+        if left_out:
+            raise TableFull(f"{left_out} of {len(table.topics)} topics of {who.name} are left out: "
+                            f"{reason}")
 
     def query_version(
         self, address: str, version: DataVersion, now_ms: int
@@ -231,6 +283,7 @@ class RouteTables:
         Drop brokers that were silent for longer; returns (address, connection) to close. With
         pauses.
         """
+        self._released(self._elders.look(now_ms))
         gone = []
         for address in [one for one, live in self._live.items()
                         if live.seen_ms + silence_max_ms < now_ms]:
@@ -255,6 +308,7 @@ class RouteTables:
     def _drop_if_empty(self, broker: BrokerData) -> Generator[None, None, None]:
         """A name without addresses leaves its cluster and all topics; empty ones vanish."""
         if broker.addresses:
+            self._measure(broker.broker_name)
             return
         name = broker.broker_name
         self._brokers.pop(name, None)
@@ -263,7 +317,9 @@ class RouteTables:
             names.discard(name)
             if not names:
                 self._clusters.pop(cluster, None)
+        self._measure(name)
         topics = self._topics_on.pop(name, set())
+        self._elders.left(name, len(topics))
         while topics:
             topic = topics.pop()
             if len(topics) % TOPICS_A_TURN == 0:
@@ -273,11 +329,17 @@ class RouteTables:
                 continue
             queues.pop(name, None)
             if not queues:
-                self._forget_topic(topic)
+                self._forget_topic(topic, kept=self._elders.keep(name, topic))
 
-    def _forget_topic(self, topic: str) -> None:
+    def _forget_topic(self, topic: str, *, kept: bool = False) -> None:
         del self._topics[topic]
         self.names_version += 1
+        if not kept:
+            self._released([topic])
+
+    def _released(self, topics: list[str]) -> None:
+        """Their places are free."""
+        self._topic_bytes -= sum(map(_length, topics))
 
     # -- what clients and tools ask; generators have pauses ---------------------------------------
 
@@ -377,3 +439,12 @@ class RouteTables:
                 self._topics_on.get(name, set()).discard(topic)
         if not queues and self._topics.get(topic) is queues:
             self._forget_topic(topic)
+
+
+def _length(name: str) -> int:
+    return len(name) if name.isascii() else len(name.encode("utf-8", "replace"))
+
+
+def _size(*names: str) -> int:
+    """Of names in an answer: each may stand there twice."""
+    return sum(2 * _length(name) + MEMBER_BYTES for name in names)
