@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "parents": set(), "stamps": set(), "thread_times": set(),
     "admin": {"acl", "backup", "broker", "client", "figures", "layout", "namesrv", "parents",
               "participants", "replication", "shm", "store", "wire", "workers"},
-    "failover": {"shm"},
+    "failover": {"layout", "shm"},
     "backup": {"broker", "layout", "store", "wire"},
     "workers": {"acl", "backup", "broker", "client", "failover", "filter", "layout", "namesrv",
                 "net", "parents", "participants", "replication", "shm", "stamps", "store",

@@ -29,8 +29,9 @@ from mqcore.failover.election import (
 )
 from mqcore.failover.etcd import Etcd, EtcdError, EtcdRefusedError, Refusal
 from mqcore.failover.keys import ADDRESS_BYTES_MAX, KeysError, Names, view_of
-from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS
-from mqcore.participants import FAILOVER
+from mqcore.failover.storing import Storing
+from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, REFUSAL_FLUSH_FAILED
+from mqcore.participants import FAILOVER, processes
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.identity import identity
@@ -106,6 +107,9 @@ class Failover:
         self._pen = LeadershipPen(segment)
         self._gate = ReplicaPen(segment)
         self._words = Words()
+        self._storing = Storing()
+        self._producers = [row.producer + index
+                           for row, index in processes(segment.serving_count) if row.results]
         self._said_leader: tuple[object, ...] = ()
         self._troubles: dict[str, str] = {}          # by what it is about: what was said last
         self._silent_since = 0.0
@@ -190,7 +194,9 @@ class Failover:
     def _transact(self, asked: Transact) -> None:
         done = self._etcd.transact(asked.compared, asked.changes)
         self._election.transacted(asked, done)
-        if done and asked.what != "renew":
+        if done and asked.why:
+            log.error("this broker gives up that it leads: %s", asked.why)
+        elif done and asked.what != "renew":
             log.info("%s: done", asked.what)
 
     def _silent(self, error: Exception) -> None:
@@ -232,13 +238,19 @@ class Failover:
 
     def _here(self) -> Here:
         role, taken = self._pen.role, self._pen.taken        # first, so that the rest is no older
+        replicated, log_state = self._gate.replicated, self._segment.log_state()
+        now_ms, end = time.monotonic_ns() // 1_000_000, log_state["published"]
+        unable = self._storing.look(
+            now_ms, log_state["refusal"], end,
+            waits=replicated >= end and not all(map(self._segment.appends_taken, self._producers)),
+            patience_ms=self._settings.failover.in_sync_timeout_ms)
         return Here(
-            time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic_ns() // 1_000_000,
+            time.clock_gettime_ns(time.CLOCK_BOOTTIME), now_ms,
             role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),
-            self._segment.log_state()["published"], self._gate.replicated, self._pen.begun,
+            end, replicated, self._pen.begun,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
-            taken)
+            taken, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED)
 
     def _last_epoch(self) -> int:
         """Of the table of epochs, which others write; one that cannot be read is as it was."""

@@ -64,6 +64,10 @@ class SharedQueues:
     def settling(self) -> bool:
         return self._gate.settling
 
+    @property
+    def alone(self) -> bool:
+        return not self._gate.present
+
     def growth(self) -> Iterable[QueueGrowth]:
         counts = np.frombuffer(self._lives.counts(), dtype=np.int64).reshape(-1, COUNT_COLUMNS)
         before, self._counts = self._counts, counts

@@ -197,6 +197,11 @@ class Queues(Protocol):
         ...
 
     @property
+    def alone(self) -> bool:
+        """Whether too few slaves are there to acknowledge anything as a "sync-master"."""
+        ...
+
+    @property
     def settling(self) -> bool:
         """Whether consumers do not see all yet that an elected master began with (FO10)."""
         ...

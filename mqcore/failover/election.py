@@ -1,6 +1,6 @@
 """
 The election of who leads, without clock, network or disk: it is told what is known here and what
-etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO10:
+etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO11:
 shm/leadership.pxd).
 
 Each turn: `next` says what to ask; then one of `granted`, `seen`, `transacted`, or `lost`, says
@@ -23,6 +23,7 @@ from mqcore.failover.keys import (
     encode_member,
     encode_state,
 )
+from mqcore.failover.storing import Moving
 from mqcore.shm.members import member_number
 
 MS = 1_000_000
@@ -34,6 +35,7 @@ LOOK_LEADS_MS = 200
 OTHERS_WAIT_MS = 200              # those that do not have most of the log
 LEAD_WAIT_LEASES = 10             # for the supervisor, then another one may try ...
 RESIGNED_LEASES = 5               # ... for so long alone
+UNABLE_WAIT_LEASES = 2            # for who can store, before one that cannot leads
 UNREAD = -1                       # a revision of `state` that is still to be read
 
 
@@ -81,6 +83,8 @@ class Here:
     begun       where its log ended when it began to lead
     reports     by number of the member with its store (shm/members.py)
     taken       whether ha-master went by the members of the last `words` before all that
+    unable      why its log takes no messages, "": it does (storing.py); damaged: a sync has failed,
+                and what is on the disk is not known
     """
 
     now_ns: int
@@ -92,6 +96,8 @@ class Here:
     begun: int = 0
     reports: Mapping[int, Report] = field(default_factory=dict)
     taken: bool = False
+    unable: str = ""
+    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,7 @@ class Transact:
     changes: tuple[Put, ...]
     lease: int = 0                # the keys are to have it
     adds: frozenset[int] = frozenset()          # numbers of members that the set may have then
+    why: str = ""                 # the operator reads it when the transaction is done
 
 
 Ask = Grant | Look | Transact
@@ -171,6 +178,7 @@ class Election:
         self._first_look_ns = -1
         self._resigned_until_ns = 0
         self._entering: set[int] = set()             # their numbers
+        self._moving = Moving()
         # FO4: number, and the state's revision then. What was asked before this process is lost.
         self._maybe = dict.fromkeys(waited_for if leads else (), UNREAD)
         self._led_ms = 0                 # when this broker led first, or this process ...
@@ -244,9 +252,9 @@ class Election:
         if view.master is None:
             return self._resume(view, here)
         if here.leads == self._leads:
-            return self._set(view, here)
+            return self._give_up(view, here) or self._set(view, here)
         if here.now_ns - self._leads_since_ns > LEAD_WAIT_LEASES * self._lease_ns:
-            return self._resign(view, here)
+            return self._resign(view, here, "it was elected, and could not begin to lead")
         return None
 
     def _own(self, here: Here, lease: int) -> Put:
@@ -285,8 +293,10 @@ class Election:
             return None
         if stale and self._lacks(view, here):        # its host lost power, and others did not
             return None
-        if not stale and not self._is_best(view, here) and (
-                here.now_ns - self._alone_since_ns < OTHERS_WAIT_MS * MS):
+        alone_ns = here.now_ns - self._alone_since_ns
+        if here.unable and (stale or alone_ns < UNABLE_WAIT_LEASES * self._lease_ns):    # FO11
+            return None
+        if not stale and not self._is_best(view, here) and alone_ns < OTHERS_WAIT_MS * MS:
             return None
         self._former = self._whose_log(view.state, here)
         epoch = max(view.state.epoch, here.epoch) + 1
@@ -339,18 +349,36 @@ class Election:
             (self._master(state.epoch, lease), Put(self._names.state, encode_state(state)),
              self._own(here, lease)), lease)
 
-    def _resume(self, view: View, here: Here) -> Transact:
+    def _resume(self, view: View, here: Here) -> Transact | None:
         """FO9: the lease ran out, and nobody else has led since."""
         assert view.state is not None
+        if here.now_ns < self._resigned_until_ns:    # the answer to that is lost
+            return None
         lease = self._next_lease or -1
         return Transact(
             "resume", ((self._names.master, 0), (self._names.state, view.state_at.revision)),
             (self._master(self._leads, lease), self._own(here, lease)), lease)
 
-    def _resign(self, view: View, here: Here) -> Transact:
+    def _give_up(self, view: View, here: Here) -> Transact | None:
+        """FO11: where another one of the set is there that can do what this one cannot."""
+        assert view.state is not None
+        others = len(self._candidates(view))
+        if here.unable and others:
+            return self._resign(view, here, here.unable)
+        still_ms = self._moving.still_ms(
+            _numbers(view.state) - {self._number}, here.reports, here.end, here.now_ms,
+            self._rules.min_in_sync)
+        patience_ms = (self._rules.in_sync_timeout_ms if self._moving.moved
+                       else LEAD_WAIT_LEASES * self._rules.lease_ms)
+        if still_ms > patience_ms and others > self._rules.min_in_sync:
+            return self._resign(view, here, f"for {still_ms / 1000:.1f} s fewer than "
+                                f"{self._rules.min_in_sync} of the others have taken its log")
+        return None
+
+    def _resign(self, view: View, here: Here, why: str) -> Transact:
         self._resigned_until_ns = here.now_ns + RESIGNED_LEASES * self._lease_ns
-        return Transact("resign", ((self._names.master, view.master_at.revision),),
-                        (Put(self._names.master, None),))
+        compared, changes = self._without_me(view, damaged=here.damaged)
+        return Transact("resign", compared, changes, why=why)
 
     def leave(self) -> Ask | None:
         """What an orderly end asks for, after the last acknowledgement; None: nothing more."""
@@ -361,9 +389,22 @@ class Election:
             return Look()
         if view.master is None:
             return None
-        return Transact("leave", ((self._names.master, view.master_at.revision),),
-                        (Put(self._names.master, None),
-                         Put(self._names.member(self._me.member), None)))
+        compared, changes = self._without_me(view, damaged=False)
+        return Transact("leave", compared,
+                        (*changes, Put(self._names.member(self._me.member), None)))
+
+    def _without_me(self, view: View, *, damaged: bool,
+                    ) -> tuple[tuple[tuple[str, int], ...], tuple[Put, ...]]:
+        """FO11: what is compared, and changed, so that another one leads, and waits for others."""
+        compared = (self._names.master, view.master_at.revision)
+        changes = (Put(self._names.master, None),)
+        state = view.state
+        if state is None or not (
+                damaged or len(self._candidates(view)) > self._rules.min_in_sync):
+            return (compared,), changes
+        stores = {one: store for one, store in state.stores.items() if one != self._me.member}
+        return ((compared, (self._names.state, view.state_at.revision)),
+                (*changes, Put(self._names.state, encode_state(replace(state, stores=stores)))))
 
     # -- the set -----------------------------------------------------------------------------------
 
@@ -374,7 +415,7 @@ class Election:
         if not self._led_ms:
             self._led_ms, self._led_end = here.now_ms, here.end
         self._show(state, here)
-        stores = self._without_late(state, here)
+        stores = self._without_late(view, state, here)
         if stores != state.stores:
             return self._write(view, state, stores)
         came = self._ready(view, state, here)
@@ -398,15 +439,25 @@ class Election:
             (Put(self._names.state, encode_state(replace(state, stores=stores))),),
             adds=frozenset(member_number(*one) for one in stores.items()) - _numbers(state))
 
-    def _without_late(self, state: State, here: Here) -> dict[int, str]:
+    def _without_late(self, view: View, state: State, here: Here) -> dict[int, str]:
         """FO2: those who have not what was there for too long leave, the latest first."""
         others = [one for one in state.in_sync if one != self._me.member]
-        even = {one: self._even_ms(member_number(one, state.stores[one]), here) for one in others}
+        there = self._candidates(view)
+        linked = {number for number, report in here.reports.items() if report.connected}
+        gone = {one for one in others
+                if one not in there and member_number(one, state.stores[one]) not in linked}
+        if len(others) - len(gone) < self._rules.min_in_sync:
+            gone = set()                 # without them as little is acknowledged
+        waited_ms = {one: here.now_ms - self._even_ms(member_number(one, state.stores[one]), here)
+                     for one in others if one not in gone}
+        patience_ms = self._rules.in_sync_timeout_ms
+        if all(ms > patience_ms for ms in waited_ms.values()):
+            patience_ms += self._rules.lease_ms      # first another one may lead (FO11)
         # of several that were never there the former leader goes last: it has all of the log (FO10)
-        late = sorted((even_ms, member_number(one, state.stores[one]) == self._former, one)
-                      for one, even_ms in even.items()
-                      if here.now_ms - even_ms > self._rules.in_sync_timeout_ms)
-        gone = {one for *_, one in late[:max(0, len(others) - self._rules.min_in_sync)]}
+        late = sorted((-ms, member_number(one, state.stores[one]) == self._former, one)
+                      for one, ms in waited_ms.items() if ms > patience_ms)
+        spare = max(0, len(others) - len(gone) - self._rules.min_in_sync)
+        gone |= {one for *_, one in late[:spare]}
         return {one: store for one, store in state.stores.items() if one not in gone}
 
     def _even_ms(self, number: int, here: Here) -> int:
@@ -497,7 +548,8 @@ class Election:
         mine = self._me.member, self._leads
         if master is not None and (master.member, master.epoch) != mine:
             self._lose()
-        if state is None or (state.master, state.epoch) != mine:
+        if state is None or (state.master, state.epoch) != mine or (
+                state.stores.get(self._me.member) != self._me.store):
             self._lose()
 
     def transacted(self, asked: Transact, done: bool) -> None:
@@ -528,6 +580,7 @@ class Election:
     def _begin(self, epoch: int, now_ns: int) -> None:
         self._leads, self._leads_since_ns, self._led_ms = epoch, now_ns, 0
         self._deadline_ns = self._shown = 0
+        self._moving = Moving()
 
     def _hold(self, lease: int) -> None:
         """FO6: our key has this lease."""

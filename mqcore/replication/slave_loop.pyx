@@ -2,7 +2,7 @@
 import os
 
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 
 from mqcore.atomics cimport load_i32_acquire
@@ -37,6 +37,12 @@ from mqcore.store.log.append_end cimport append_bytes_max, append_end_open
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
+
+
+cdef int64_t place_version(Shm* shm) noexcept nogil:
+    """Another one when it was said anew who leads, or where the master is."""
+    return (<int64_t>load_i32_acquire(&shm.leadership.leader_sequence) << 32
+            | <uint32_t>load_i32_acquire(&shm.master_place.sequence))
 
 
 cdef class SlaveLoop:
@@ -139,7 +145,10 @@ cdef class SlaveLoop:
         return self.s.linger.count
 
     def run(self, int64_t slice_ms) -> None:
-        """Follow for `slice_ms`, or until a stop is asked for, a greeting came, or the link ends."""
+        """
+        Follow for `slice_ms`, or until a stop is asked for, a greeting came, the link ends, or another
+        place of the master was said since the last run.
+        """
         cdef int64_t end_ms = steady_ms() + slice_ms, now_ms, left_ms
         cdef bint linked = self.s.fd >= 0
         with nogil:
@@ -147,7 +156,8 @@ cdef class SlaveLoop:
                 now_ms = steady_ms()
                 slave_turn(self.s, now_ms)
                 if (now_ms >= end_ms or load_i32_acquire(&self.s.slot.stop_requested)
-                        or (linked and self.s.fd < 0) or (self.s.greeted and self.s.left == 0)):
+                        or (linked and self.s.fd < 0) or (self.s.greeted and self.s.left == 0)
+                        or place_version(self.s.shm) != self.place_seen):
                     break
                 left_ms = end_ms - now_ms
                 if (self.s.fd >= 0 and not self.s.connecting
@@ -158,6 +168,7 @@ cdef class SlaveLoop:
                 doorbell_arm(self.s.slot)
                 slave_wait(self.s, 0 if slave_has_work(self.s) else left_ms)
                 doorbell_disarm(self.s.slot)
+            self.place_seen = place_version(self.s.shm)
 
     def notes(self) -> list[tuple[int, int]]:
         """[(SlaveNote, value)] since the last call."""

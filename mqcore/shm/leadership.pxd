@@ -7,7 +7,8 @@
 #       beside it (FO3, FO4). So whoever of the set leads next has it, whatever clocks say.
 #   FO2  A member that has not had all there was for in_sync_timeout_ms leaves the set: by a transaction
 #       first, and only when etcd shows it is it waited for no longer. At least min_in_sync others stay in,
-#       however late they are.
+#       however late they are. One that has neither a key in etcd nor a link leaves at once, where as many
+#       others stay. While all others are late none leaves for a lease's time more: another one may lead (FO11).
 #   FO3  A member comes in when it is near the end: it is waited for first, and when ha-master does so and it
 #       has reported what was acknowledged before, also by those who led before, a transaction puts it into
 #       the set, with its store. A member is waited for, and reports, by its number (members.py), which
@@ -31,6 +32,11 @@
 #   FO10  Who is elected shows what it knows that others have, and the rest of what its log had when its epoch began
 #       as soon as all others of the set have reported that, but for the one that led in the last epoch of
 #       that log: it came from there. So whoever is elected next shows the same.
+#   FO11  Who leads gives it up when its log takes no messages and another one of the set has a key in etcd;
+#       or when for in_sync_timeout_ms fewer than min_in_sync others of the set have taken anything of its log,
+#       and more than that have a key. With it, and with an orderly end, it takes itself out of the set where enough
+#       stay, and after a sync that failed in any case: what is on its disk is not known. It comes in again
+#       as all do (FO3), when it has stored what there is. Whose log takes nothing claims after all others.
 from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport load_i64_acquire

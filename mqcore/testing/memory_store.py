@@ -197,6 +197,10 @@ class MemoryStore:
         return len(self._queues.get((topic, queue_id), ()))
 
     @property
+    def alone(self) -> bool:
+        return False
+
+    @property
     def settling(self) -> bool:
         return False
 

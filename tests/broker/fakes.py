@@ -93,6 +93,7 @@ class FakeQueues:
     deletions: int = 0
     grown: list[QueueGrowth] = field(default_factory=list)
     settling: bool = False
+    alone: bool = False
 
     def growth(self) -> list[QueueGrowth]:
         grown, self.grown = self.grown, []

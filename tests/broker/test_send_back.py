@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from mqcore.broker.ports import AppendStatus
 from mqcore.broker.tables.groups import GroupConfig
+from mqcore.replication.role import Role
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, decode_record, encode_record
 from mqcore.wire.topics import TopicConfig
@@ -49,7 +51,7 @@ def test_the_copy_waits_in_the_delay_topic_for_its_groups_retry_topic(bench: Ben
         "WAIT": "false", "DELAY": "3", "REAL_TOPIC": RETRY, "REAL_QID": "0"})]
     assert bench.appender.details == [{
         "born_ms": 11, "flag": 5, "sys_flag": 3, "reconsume_times": 1,
-        "born_host": ("10.0.0.1", 81), "store_host": ("10.0.0.2", 82), "waits": False}]
+        "born_host": ("10.0.0.1", 81), "store_host": ("10.0.0.2", 82), "waits": True}]
     assert bench.tables.topics[RETRY] == TopicConfig(RETRY, 1, 1)
     assert RETRY in bench.registrar.topics()[-1]
 
@@ -61,6 +63,29 @@ def test_the_answer_comes_when_the_copy_is_stored(bench: Bench) -> None:
 
     bench.appender.finish()
     assert answer(bench) == (0, None)
+
+
+@pytest.mark.parametrize("status", [
+    AppendStatus.FLUSH_DISK_TIMEOUT, AppendStatus.FLUSH_SLAVE_TIMEOUT,
+    AppendStatus.SLAVE_NOT_AVAILABLE, AppendStatus.DISK_FAILED])
+def test_what_the_mode_does_not_promise_is_answered_by_its_name(bench: Bench, status) -> None:
+    put(bench)
+    back(bench)
+    bench.appender.finish(status)
+    assert answer(bench) == (1, status.name)
+
+
+@pytest.mark.parametrize(("role", "stored"), [("sync-master", 0), ("async-master", 1)])
+def test_a_sync_master_without_slaves_stores_no_copy_that_its_consumer_would_send_again(
+        bench: Bench, role: str, stored: int) -> None:
+    put(bench)
+    core = bench.broker.core
+    core.settings = structs.replace(core.settings, replication=structs.replace(
+        core.settings.replication, role=Role(role)))
+    core.ports.queues.alone = True
+    found = back(bench)
+    assert len(bench.appender.appended) == stored
+    assert stored or (found.code, found.remark) == (1, "SLAVE_NOT_AVAILABLE")
 
 
 def test_the_answer_waits_for_a_topic_that_no_file_has_yet(bench: Bench) -> None:
@@ -105,7 +130,6 @@ def test_what_is_sent_back_and_stored_is_counted_by_the_topic_that_it_came_from(
 
 
 @pytest.mark.parametrize(("status", "wanted"), [
-    (AppendStatus.FLUSH_DISK_TIMEOUT, (0, None)),         # stored: sent again it would come twice
     (AppendStatus.SERVICE_NOT_AVAILABLE, (1, "SERVICE_NOT_AVAILABLE")),
     (AppendStatus.WRITER_RESTARTED, (1, "WRITER_RESTARTED")),
 ])
@@ -290,6 +314,6 @@ def test_copies_are_those_of_a_stock_broker(bench: Bench, tmp_path: Path) -> Non
         assert bench.appender.details == [{
             "born_ms": copy.born_timestamp_ms, "flag": copy.flag, "sys_flag": copy.sys_flag,
             "reconsume_times": copy.reconsume_times, "born_host": copy.born_host,
-            "store_host": copy.store_host, "waits": False}]
+            "store_host": copy.store_host, "waits": True}]
         compared += 1
     assert compared >= 40

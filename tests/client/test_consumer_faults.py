@@ -85,6 +85,27 @@ def test_a_refused_send_back_becomes_a_copy_in_the_retry_topic(tmp_path):
     with_fakes(tmp_path, scenario)
 
 
+def test_a_copy_that_others_do_not_have_yet_is_stored_and_sent_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(redelivery, "RESUBMIT_S", 0.1)
+
+    async def scenario(address, brokers):
+        tries = []
+
+        async def listen(message):
+            tries.append(message.queue_offset)
+            raise Retry
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            await producer.send(Message("T", "x"))
+        brokers[0].answers[BACK] = [ResponseCode.SYSTEM_ERROR]
+        brokers[0].answers[SEND] = [ResponseCode.SLAVE_NOT_AVAILABLE]
+        async with AsyncPushConsumer("CG", "T", listen, namesrv=address, start="first"):
+            await wait_until_async(lambda: sum(
+                offset for key, offset in brokers[0].committed.items() if key[1] == "T") == 1,
+                "a commit")
+        assert tries == [0]
+    with_fakes(tmp_path, scenario)
+
+
 def test_what_no_broker_takes_back_comes_again_here_and_is_not_committed(tmp_path, monkeypatch):
     monkeypatch.setattr(redelivery, "RESUBMIT_S", 0.1)
 

@@ -18,6 +18,7 @@ from mqcore.broker.settings.load import load
 from mqcore.failover.election import Grant, Look
 from mqcore.failover.etcd import EtcdError, Key, Put
 from mqcore.failover.keys import Names, View, view_of
+from mqcore.failover.storing import Storing
 from mqcore.layout import LEADERSHIP_LEADS
 from mqcore.replication import epochs
 from mqcore.shm.segment import Segment
@@ -241,15 +242,17 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
 
         def __getattr__(self, name: str) -> object:
             read.append(name)
-            return {"taken": True, "reports": {}, "replicated": 0, "begun": 0}[name]
+            return {"taken": True, "reports": {}, "replicated": 0, "begun": 0,
+                    "appends_taken": bool}[name]
 
         def log_state(self) -> dict[str, int]:
-            return {"published": 0}
+            return {"published": 0, "refusal": 0}
 
     process = Failover.__new__(Failover)
     process._pen = process._gate = process._segment = Noted()        # type: ignore[assignment]
-    process._settings = SimpleNamespace(store_root=Path("/nowhere"))     # type: ignore[assignment]
-    process._troubles = {}
+    process._settings = SimpleNamespace(store_root=Path("/nowhere"), failover=SimpleNamespace(
+        in_sync_timeout_ms=3000))                                    # type: ignore[assignment]
+    process._troubles, process._storing, process._producers = {}, Storing(), []
     process._here()
     assert read.index("taken") < min(read.index("replicated"), read.index("reports"))
 

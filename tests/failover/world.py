@@ -23,6 +23,13 @@ from mqcore.failover.election import (
 )
 from mqcore.failover.etcd import Key
 from mqcore.failover.keys import Names, View, view_of
+from mqcore.failover.storing import Storing
+from mqcore.layout import (
+    REFUSAL_DISK_FULL,
+    REFUSAL_FLUSH_FAILED,
+    REFUSAL_NONE,
+    REFUSAL_WRITE_FAILED,
+)
 from mqcore.shm.members import member_number
 
 NAMES = Names.of("c", "b")
@@ -100,6 +107,7 @@ class Broker:
     alive: bool = True
     cut_off: bool = False             # from etcd
     unlinked: bool = False            # from the other brokers
+    refusal: int = REFUSAL_NONE       # of its disk
     taken: tuple[int, ...] = ()
     replicated: int = 0
     begun: int = 0
@@ -114,6 +122,7 @@ class Broker:
     def __post_init__(self) -> None:
         self.store = self.store or f"store{self.member}"
         self.host = self.host or f"h{self.member}"
+        self.storing = Storing()
         self.election = self.begin()
 
     @property
@@ -146,9 +155,12 @@ class Broker:
     def here(self, now: float) -> Here:
         clock = self.clock(now)
         waited = self.words.waited_for
+        unable = self.storing.look(int(clock), self.refusal, len(self.log), waits=False,
+                                   patience_ms=self.rules.in_sync_timeout_ms)
         return Here(int(clock * MS), int(clock), self.leads,
                     self.epoch, len(self.log), self.replicated,
-                    self.begun, dict(self.reports), self.taken == waited)
+                    self.begun, dict(self.reports), self.taken == waited, unable,
+                    self.refusal == REFUSAL_FLUSH_FAILED)
 
     def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
         """
@@ -242,6 +254,14 @@ class World:
         broker.begun = broker.told = 0
         broker.said = Words()
         broker.reports, broker.called_at = {}, -1.0
+        broker.storing = Storing()
+        if broker.refusal == REFUSAL_FLUSH_FAILED:   # final, for a run
+            broker.refusal = REFUSAL_NONE
+
+    def fail_disk(self, broker: Broker) -> None:
+        """It takes no writes any more; what it has taken stays, as with store.flush = "sync"."""
+        broker.refusal = self.dice.choice(
+            (REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED, REFUSAL_FLUSH_FAILED))
 
     def lose_disk(self, broker: Broker, for_ms: float) -> None:
         """It begins with an empty one; not where nobody else would have what was acknowledged."""
@@ -254,6 +274,7 @@ class World:
         self.serial += 1
         broker.store = f"{broker.store}-{self.serial}"
         broker.log, broker.heard, broker.shown = [], 0, 0
+        broker.refusal = REFUSAL_NONE
 
     def _turn(self, broker: Broker) -> None:
         if self.dice.random() < 0.8:
@@ -297,7 +318,7 @@ class World:
 
     def _lead(self, leader: Broker) -> None:
         clock = int(leader.clock(self.now))
-        if self.dice.random() < 0.5:
+        if self.dice.random() < 0.5 and leader.refusal == REFUSAL_NONE:
             self.serial += 1
             leader.log.append((leader.leads, self.serial))
         for other in self.brokers:
@@ -305,7 +326,7 @@ class World:
                 continue
             linked = self._follows(other, leader)
             before = leader.reports.get(other.number)
-            if linked and self.dice.random() < 0.7:
+            if linked and self.dice.random() < 0.7 and other.refusal == REFUSAL_NONE:
                 self._copy(leader, other)
             linked = linked and other.log == leader.log[:len(other.log)]     # HS7
             if linked:

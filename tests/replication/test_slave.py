@@ -5,6 +5,7 @@ import contextlib
 import os
 import random
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from mqcore.participants import HA_SLAVE
 from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.log_bytes import OVERLAP_BYTES, last_bytes
 from mqcore.replication.slave import SlaveNote
+from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.master_place import MasterSign
 from mqcore.shm.retention import LogWords
 from mqcore.store.log.folders import LogFolders
 from mqcore.workers import ha_slave
@@ -573,3 +576,16 @@ def test_an_empty_log_begins_at_the_start_of_a_segment(tmp_path: Path, position:
     slave.writer.run(1000)
     assert [status for _, status, *_ in probe.take()] == [PUT_NOT_AT_END, PUT_RAW_DAMAGED]
     assert slave.run.segment.log_state()["first"] == 0
+
+
+def test_a_slave_without_a_link_hears_at_once_where_the_master_is(tmp_path: Path) -> None:
+    slave = SlaveEnd(tmp_path)
+    segment = slave.run.segment
+    slave.loop.run(0)
+    for say in (lambda: LeadershipPen(segment).say_leader(1, "a:1", "a:2", 1, [1]),
+                lambda: MasterSign(segment).write("a:2")):
+        turn = threading.Thread(target=slave.loop.run, args=(600_000,), daemon=True)
+        turn.start()
+        say()
+        turn.join(30)
+        assert not turn.is_alive()

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from mqcore.acl.rules import SUB
 from mqcore.broker.access import topic_of
 from mqcore.broker.core import Core
-from mqcore.broker.ports import Put
+from mqcore.broker.ports import AppendStatus, Put
 from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
 from mqcore.broker.requests.send_rules import DLQ_QUEUE_COUNT, VERSION_3_4_9
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.statistics import SNDBCK_PUT_NUMS
+from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
 from mqcore.wire.codes import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, SCHEDULE_TOPIC, ResponseCode
 from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
@@ -77,6 +78,9 @@ def send_back(core: Core, request: Request) -> Answer | None:
     if not core.writable:
         return refused(ResponseCode.NO_PERMISSION,
                        f"the broker {core.settings.advertised_addr} is not writable")
+    if core.settings.replication.role is Role.SYNC_MASTER and core.ports.queues.alone:
+        # stored and answered so it would be stored again, by its consumer: two copies of each try
+        return refused(ResponseCode.SYSTEM_ERROR, AppendStatus.SLAVE_NOT_AVAILABLE.name)
     if group.retry_queue_count <= 0:       # such a group does without what it could not consume
         return Answer(ResponseCode.SUCCESS)
     place = _retry_place(core, header, group, request.now_ms)
@@ -168,7 +172,10 @@ def _store_dead_letter(
 
 
 def _copied_properties(record: Record) -> dict[str, str]:
-    """What the copy says besides: where the message first was, and that nobody waits for it."""
+    """
+    The copy also says where the message first was, and has WAIT=false, as stock's does; the put
+    itself waits all the same, since the consumer forgets the message at an answer of 0.
+    """
     properties = dict(record.properties)
     properties.setdefault(RETRY_TOPIC, record.topic)
     if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
@@ -189,7 +196,7 @@ def _store(
     def done(put: Put) -> None:
         if put.status.stored:
             core.statistics.note(SNDBCK_PUT_NUMS, f"{properties[RETRY_TOPIC]}@{header.group}")
-        answer = Answer(ResponseCode.SUCCESS) if put.status.stored else refused(
+        answer = Answer(ResponseCode.SUCCESS) if put.status is AppendStatus.PUT_OK else refused(
             ResponseCode.SYSTEM_ERROR, put.status.name)
         core.answer_saved(request, target, answer)
 
@@ -197,5 +204,5 @@ def _store(
         place.topic, place.queue_id, record.body, properties,
         born_ms=record.born_timestamp_ms, flag=record.flag, sys_flag=record.sys_flag,
         reconsume_times=record.reconsume_times + 1, born_host=record.born_host,
-        store_host=record.store_host, done=done,
+        store_host=record.store_host, waits=True, done=done,
     )

@@ -58,5 +58,5 @@ def resume_check(core: Core, request: Request) -> Answer | None:
     core.ports.appender.append(
         HALF_TOPIC, 0, record.body, {**record.properties, CHECK_TIMES: "0"},
         born_ms=record.born_timestamp_ms, sys_flag=record.sys_flag & ~FLAG_TRANSACTION_MASK,
-        born_host=record.born_host, store_host=record.store_host, done=stored)
+        born_host=record.born_host, store_host=record.store_host, waits=True, done=stored)
     return None

@@ -13,6 +13,7 @@ from mqcore.client.instance import ClientInstance
 from mqcore.client.pool import client_request
 from mqcore.client.received import ReceivedMessage
 from mqcore.client.send_header import send_fields
+from mqcore.client.sending import STATUS
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode
 from mqcore.wire.command import Ext
 from mqcore.wire.properties import (
@@ -93,6 +94,9 @@ class SendBack:
                 client_request(RequestCode.SEND_MESSAGE_V2, ext, message.stored_body),
                 timeout=SEND_BACK_TIMEOUT_S)
         except RocketMQError as error:
+            if error.code in STATUS:         # stored there, as a producer would be told
+                log.warning("a copy of %s: %s", message, error)
+                return True
             log.warning("a copy of %s could not be sent: %s", message, error)
             return False
         return True
