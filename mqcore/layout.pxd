@@ -55,9 +55,10 @@ cdef struct RingRecord "mq_ring_record":
 
 # -- One worker: its doorbell, its life, its figures -----------------------------------------------
 cdef struct WorkerSlot "mq_worker_slot":
-    int32_t asleep                       # the worker sets it before it sleeps; who wakes it takes it
+    int32_t asleep                       # how the worker sleeps, set before that; who wakes it takes it
     int32_t bell                         # eventfd, inherited by every process; the supervisor
-    uint8_t bell_pad[120]
+    int32_t hurry                        # 1: somebody waits for its work; the worker takes it back
+    uint8_t bell_pad[116]
     int32_t state                        # WorkerState; the worker (the supervisor when it died)
     int32_t stop_requested               # StopWord; the supervisor
     int32_t incarnation                  # how often it was started; the supervisor

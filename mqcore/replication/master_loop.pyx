@@ -41,7 +41,7 @@ from mqcore.replication.master cimport (
     master_wait,
     master_wait_ms,
 )
-from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm
+from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, doorbell_rest
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
 
 cdef extern from "<unistd.h>" nogil:
@@ -58,6 +58,15 @@ cdef bint are_twins(const Link* l, const Link* other) noexcept nogil:
     """Whether two slaves have one id (HM3): the elder link is heard of while the younger one lives."""
     return l.reported and other.reported and l.member and l.member == other.member and min(
         l.heard_ms, other.heard_ms) > max(l.opened_ms, other.opened_ms) + TWIN_MS
+
+
+cdef bint master_follows(Master* m) noexcept nogil:
+    """Whether there is a slave that gets what comes (HM14)."""
+    cdef int i
+    for i in range(LINKS_MAX):
+        if m.links[i].reported:
+            return True
+    return False
 
 
 cdef bint is_gathering(Master* m, int64_t sent) noexcept nogil:
@@ -194,7 +203,10 @@ cdef class MasterLoop:
                 if not more and is_gathering(self.m, sent):
                     self.gathered += 1
                     usleep(GATHER_US)
-                doorbell_arm(self.m.slot)
+                if master_follows(self.m):
+                    doorbell_arm(self.m.slot)
+                else:
+                    doorbell_rest(self.m.slot)                           # HM14
                 rung = master_wait(self.m, 0 if master_has_work(self.m) else left_ms)
                 doorbell_disarm(self.m.slot)
                 if rung and self.m.gated:

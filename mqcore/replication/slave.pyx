@@ -43,7 +43,7 @@ from mqcore.replication.sockets cimport (
     link_write,
 )
 from mqcore.shm.ring cimport ring_commit, ring_is_empty, ring_next, ring_release
-from mqcore.shm.segment cimport doorbell_ring
+from mqcore.shm.segment cimport doorbell_grew, doorbell_ring
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
     append_claim,
@@ -253,8 +253,8 @@ cdef int64_t feed_word(Slave* s, const uint8_t* data, int64_t size) noexcept nog
         return -1
     if told > load_i64_acquire(&s.shm.replica_gate.told):
         store_i64_release(&s.shm.replica_gate.told, told)
-        doorbell_ring(&s.shm.slots[SLOT_DISPATCHER])
-        doorbell_ring(&s.shm.slots[SLOT_HA_MASTER])          # HM11
+        doorbell_grew(&s.shm.slots[SLOT_DISPATCHER])
+        doorbell_grew(&s.shm.slots[SLOT_HA_MASTER])          # HM11
     return part
 
 

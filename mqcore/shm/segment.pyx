@@ -28,6 +28,7 @@ from mqcore.layout cimport (
     SHM_LAYOUT_VERSION,
     SHM_MAGIC,
     SLOT_COUNT,
+    SLOT_DISPATCHER,
     SLOT_SUPERVISOR,
     STOP_HURRIED,
     STOP_IN_ORDER,
@@ -62,6 +63,11 @@ cdef extern from "<unistd.h>" nogil:
     int sys_close "close"(int fd)
     int getpid()
 
+
+cdef enum:                             # WorkerSlot.asleep
+    AWAKE = 0
+    SLEEPS = 1
+    RESTS = 2
 
 cdef enum:
     FILTER_ARENA_BYTES = 64 << 20      # address space; programs are some hundred bytes, some 128 KiB
@@ -112,26 +118,63 @@ cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil:
 
 
 cdef void doorbell_arm(WorkerSlot* slot) noexcept nogil:
-    store_i32_release(&slot.asleep, 1)
+    store_i32_release(&slot.asleep, SLEEPS)
     full_fence()                       # then the caller looks at its rings once more
 
 
+cdef void doorbell_rest(WorkerSlot* slot) noexcept nogil:
+    store_i32_release(&slot.asleep, RESTS)
+    full_fence()                       # then the caller looks at `hurry`
+
+
 cdef void doorbell_disarm(WorkerSlot* slot) noexcept nogil:
-    store_i32_release(&slot.asleep, 0)
+    store_i32_release(&slot.asleep, AWAKE)
+
+
+cdef inline void wake(WorkerSlot* slot) noexcept nogil:
+    cdef int64_t one = 1
+    if exchange_i32(&slot.asleep, AWAKE) != AWAKE:
+        # a full counter (EAGAIN) means that it is rung already: nothing is lost
+        sys_write(slot.bell, &one, sizeof(one))
 
 
 cdef void doorbell_ring(WorkerSlot* slot) noexcept nogil:
-    cdef int64_t one = 1
     full_fence()                       # what we published comes before our look at `asleep`
-    if load_i32_acquire(&slot.asleep) and exchange_i32(&slot.asleep, 0):
-        # a full counter (EAGAIN) means that it is rung already: nothing is lost
-        sys_write(slot.bell, &one, sizeof(one))
+    if load_i32_acquire(&slot.asleep) != AWAKE:
+        wake(slot)
+
+
+cdef void doorbell_grew(WorkerSlot* slot) noexcept nogil:
+    full_fence()
+    if load_i32_acquire(&slot.asleep) == SLEEPS:
+        wake(slot)
+
+
+cdef void doorbell_hurry(WorkerSlot* slot) noexcept nogil:
+    full_fence()                       # what we published comes before our look at an earlier hurry
+    if not load_i32_acquire(&slot.hurry):
+        store_i32_release(&slot.hurry, 1)
+    doorbell_ring(slot)
+
+
+cdef bint doorbell_hurried(WorkerSlot* slot) noexcept nogil:
+    return load_i32_acquire(&slot.hurry) != 0
+
+
+cdef void doorbell_take_hurry(WorkerSlot* slot) noexcept nogil:
+    if load_i32_acquire(&slot.hurry):
+        exchange_i32(&slot.hurry, 0)   # then the caller looks at what there is to do
 
 
 cdef void followers_ring(Shm* shm) noexcept nogil:
     cdef int i
     for i in range(FOLLOWER_COUNT - 1, -1, -1):      # the dispatcher last: nobody waits for it
-        doorbell_ring(&shm.slots[shm.head.follower_slot[i]])
+        doorbell_grew(&shm.slots[shm.head.follower_slot[i]])
+
+
+cdef void dispatch_hurry(Shm* shm) noexcept nogil:
+    if load_i64_acquire(&shm.log.published) > load_i64_acquire(&shm.log.dispatched):
+        doorbell_hurry(&shm.slots[SLOT_DISPATCHER])
 
 
 cdef int64_t place(int64_t* end, int64_t size):
@@ -267,6 +310,10 @@ cdef class Segment:
     def disarm(self, int slot) -> None:
         """Declare that the process of `slot` is awake."""
         doorbell_disarm(&self.shm.slots[slot])
+
+    def hurried(self, int slot) -> bool:
+        """Whether somebody waits for what the process of `slot` has not begun yet."""
+        return doorbell_hurried(&self.shm.slots[slot])
 
     def started(self, int slot, int pid, int64_t now_ms) -> None:
         """The supervisor has started (or forked, in the child) the process of `slot`."""

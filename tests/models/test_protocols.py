@@ -307,3 +307,112 @@ def test_no_held_pull_is_missed():
 @pytest.mark.parametrize("without", ["dispatcher", "serving"])
 def test_without_its_fence_a_held_pull_is_missed(without: str):
     assert isinstance(breaks(*held_pull(without)), Stuck)
+
+
+# -- dispatch.pxd D6: a dispatcher rests while a message comes and a pull begins to wait for it ----
+
+def resting_dispatcher(without: str = "") -> tuple[Thread, ...]:
+    """One message, one pull. The rest has no end here: nobody may have to wait for its end."""
+
+    def fence(name: str) -> Steps:
+        if name != without:
+            yield ("fence",)
+
+    def hurry() -> Steps:                                          # doorbell_hurry
+        yield ("fence",)
+        if not (yield ("load", "hurry")):
+            yield ("release", "hurry", 1)
+        yield from fence("ring")
+        if (yield ("load", "asleep")) and (yield ("exchange", "asleep", 0)):
+            yield ("ring", "dispatcher's bell")
+
+    def writer() -> Steps:
+        yield ("release", "published", 1)
+        yield from fence("writer")                                 # is_awaited
+        if (yield ("load", "interest")):
+            yield from hurry()
+
+    def serving() -> Steps:
+        yield ("release", "interest", 1)
+        yield from fence("serving")                                # H2
+        if (yield ("load", "max_offset")):
+            return
+        if without != "second look" and (yield ("load", "published")) > (
+                yield ("load", "dispatched")):
+            yield from hurry()                                     # dispatch_hurry
+        yield ("sleep", "serving's bell")
+        assert (yield ("load", "max_offset")), "D2"
+
+    def take_hurry() -> Steps:                                     # doorbell_take_hurry
+        if (yield ("load", "hurry")):
+            yield ("exchange", "hurry", 0)
+
+    def dispatcher() -> Steps:
+        while True:
+            if without != "taken first":
+                yield from take_hurry()
+            published = yield ("load", "published")
+            if without == "taken first":
+                yield from take_hurry()
+            if published:
+                yield ("release", "max_offset", 1)
+                yield ("release", "dispatched", 1)
+                yield ("fence",)                                   # tell
+                if (yield ("load", "interest")):
+                    yield ("ring", "serving's bell")
+                return
+            yield ("release", "asleep", 1)                         # doorbell_rest
+            yield from fence("rest")
+            if not (yield ("load", "hurry")):
+                yield ("sleep", "dispatcher's bell")
+            yield ("release", "asleep", 0)
+
+    return writer, serving, dispatcher
+
+
+def test_a_dispatcher_does_not_rest_while_a_pull_waits_for_what_is_published():
+    assert holds(*resting_dispatcher()) > 1000
+
+
+@pytest.mark.parametrize(
+    "without", ["writer", "serving", "second look", "taken first", "ring", "rest"])
+def test_without_one_of_its_looks_a_dispatcher_rests_while_a_pull_waits(without: str):
+    assert isinstance(breaks(*resting_dispatcher(without)), Stuck)
+
+
+# -- shm/segment.pxd: a hurry that finds an earlier one --------------------------------------------
+
+def second_hurry(without: str = "") -> tuple[Thread, ...]:
+    """A hurry is there already when the next one comes, for what was published behind it."""
+
+    def hurries() -> Steps:
+        yield ("release", "published", 1)
+        if without != "fence":
+            yield ("fence",)
+        if not (yield ("load", "hurry")):
+            yield ("release", "hurry", 1)
+        yield ("fence",)
+        if (yield ("load", "asleep")) and (yield ("exchange", "asleep", 0)):
+            yield ("ring", "bell")
+
+    def worker() -> Steps:
+        while True:
+            if (yield ("load", "hurry")):
+                yield ("exchange", "hurry", 0)
+            if (yield ("load", "published")):
+                return
+            yield ("release", "asleep", 1)
+            yield ("fence",)
+            if not (yield ("load", "hurry")):
+                yield ("sleep", "bell")
+            yield ("release", "asleep", 0)
+
+    return hurries, worker
+
+
+def test_a_second_hurry_is_heard_as_the_first_is_taken():
+    assert holds(*second_hurry(), memory={"hurry": 1}) > 10
+
+
+def test_without_its_fence_a_second_hurry_is_lost():
+    assert isinstance(breaks(*second_hurry("fence"), memory={"hurry": 1}), Stuck)

@@ -27,6 +27,7 @@ from mqcore.net.serving.wanted cimport wanted_again
 from mqcore.net.transport.transport cimport LIFE_DOOMED, connection_find, takes_output
 from mqcore.net.transport.work cimport work_charge, work_is_over, work_later
 from mqcore.shm.ring cimport ring_next, ring_release
+from mqcore.shm.segment cimport dispatch_hurry
 from mqcore.shm.tables cimport queue_find
 from mqcore.wire.codes cimport (
     RESPONSE_PULL_NOT_FOUND,
@@ -200,24 +201,28 @@ cdef HeldPull* keep(Held* h, Connection* c, const Puller* puller, const PullPlac
     return held
 
 
-cdef void list_of_queue(Held* h, HeldPull* held) noexcept nogil:
-    """H1; it counts as looked at in the queue's present pass."""
+cdef bint list_of_queue(Held* h, HeldPull* held) noexcept nogil:
+    """H1; it counts as looked at in the queue's present pass. Whether others wait there already."""
+    cdef uint8_t* interest = interest_in(h, held.queue)
+    cdef bint awaited = interest[0]
     held.seen = h.passes[held.queue]
     held_link(h, HELD_PLACE, &h.of_queue[held.queue], number_of(h, held))
-    store_u8_release(interest_in(h, held.queue), 1)
+    store_u8_release(interest, 1)
+    return awaited
 
 
 cdef bint hold(Held* h, Connection* c, const Puller* puller, const PullPlace* place,
                const Wanted* wanted, int64_t wait_ms) noexcept nogil:
     cdef HeldPull* held = keep(h, c, puller, place, wanted)
     cdef int32_t number
+    cdef bint awaited = True
     if held == NULL:
         return False
     number = number_of(h, held)
     held.deadline_ms = h.transport.steady_ms + min(max(wait_ms, 0), HELD_LIFE_MS_MAX)
     held.tell_ms = h.transport.steady_ms + TELL_MS
     if place.queue >= 0:
-        list_of_queue(h, held)
+        awaited = list_of_queue(h, held)
     else:
         held.seen = h.passes[unborn(h)]
         held_link(h, HELD_PLACE, &h.of_queue[unborn(h)], number)
@@ -226,6 +231,8 @@ cdef bint hold(Held* h, Connection* c, const Puller* puller, const PullPlace* pl
         adopt(h, number)
     elif load_i64_acquire(&h.shm.queues[place.queue].max_offset) > place.offset:
         settle(h, number)
+    elif not awaited:
+        dispatch_hurry(h.shm)                                            # D6
     return True
 
 

@@ -21,6 +21,7 @@ from mqcore.net.serving.scan cimport (
     scan_trouble,
 )
 from mqcore.net.serving.wanted cimport Wanted, wanted_by
+from mqcore.shm.segment cimport dispatch_hurry
 from mqcore.shm.tables cimport (
     TopicView,
     group_number,
@@ -47,6 +48,7 @@ cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const Pull
     if f.wait_ms > 0 and hold(p.held, c, puller, place, wanted,
                               f.wait_ms if p.long_polling else p.short_polling_ms):
         return HANDLED
+    dispatch_hurry(p.shm)              # who asks again soon finds what is there by now
     answer_pull(p.reading, c, puller, RESPONSE_PULL_NOT_FOUND, remark, f.offset, min_offset,
                 max_offset, NULL)
     return HANDLED

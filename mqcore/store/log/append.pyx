@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strdup
 
 from mqcore.atomics cimport load_i32_acquire, store_i64_release
-from mqcore.clock cimport clocks_ms, steady_ms
+from mqcore.clock cimport clocks_ms
 from mqcore.endian cimport load_i32, store_i32
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
@@ -49,11 +49,12 @@ from mqcore.shm.ring cimport (
     ring_release,
     ring_wait_for_room,
 )
-from mqcore.shm.segment cimport Shm, followers_ring, log_refuses, shm_consumer, shm_producer
+from mqcore.shm.segment cimport Shm, log_refuses, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
 from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.appender cimport FLUSH_SYNC, TURN_BYTES_MAX, QueueLook, RawRecord, UsedOffset
+from mqcore.store.log.awaited cimport tell_followers
 from mqcore.store.log.checksums cimport (
     ChecksumFile,
     checksums_close,
@@ -492,14 +493,13 @@ cdef void publish(Appender* a) noexcept nogil:
 
 
 cdef int64_t appender_turn(Appender* a) noexcept nogil:
+    cdef int64_t taken = 0, position = a.position
     cdef int p
-    cdef int64_t taken = 0, position = a.position, wall, steady
     a.waiting = 0
-    clocks_ms(&wall, &steady)
+    clocks_ms(&a.wall_ms, &a.steady_ms)
     a.last_store_time_ms = max(a.last_store_time_ms,         # never back, as store.md 2.7 has it
-                               store_clock_turn(a.shm.clock, wall, steady))
-    if (a.pool == NULL and load_i32_acquire(&a.shm.log.refusal) in (
-            REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED) and steady_ms() >= a.probe_ms):
+                               store_clock_turn(a.shm.clock, a.wall_ms, a.steady_ms))
+    if load_i32_acquire(&a.shm.log.refusal) and a.pool == NULL and a.steady_ms >= a.probe_ms:
         disk_probe(a)
     for p in range(a.producers):
         taken += take(a, p)
@@ -510,7 +510,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
             publish_results(a)                               # A1: nobody waits for the disk
         if a.shows_unflushed:
             publish(a)
-            followers_ring(a.shm)
+            tell_followers(a)
         if not make_durable(a) and not a.shows_unflushed:
             a.position = position                            # nothing of it was published
     if a.pool == NULL:
@@ -523,7 +523,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
             a.result_kept[p] = a.results[p].position
             gate_turn(a.gate, p, a.producer[p], &a.results[p], &a.appends[p], a.position)   # G5
     if a.position != position and a.pool == NULL:
-        followers_ring(a.shm)
+        tell_followers(a)
     return taken
 
 
@@ -554,7 +554,7 @@ cdef void appender_finish(Appender* a) noexcept nogil:
         make_durable(a)
     if a.pool == NULL:
         publish(a)
-        followers_ring(a.shm)
+        tell_followers(a)
     if a.gate != NULL:
         for p in range(a.producers):
             gate_give_up(a.gate, p, &a.results[p])

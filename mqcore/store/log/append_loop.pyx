@@ -10,7 +10,7 @@ from mqcore.atomics cimport (
     store_i32_release,
     store_i64_release,
 )
-from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.clock cimport steady_ms
 from mqcore.layout cimport (
     FIGURE_APPENDED_BYTES,
     FIGURE_APPENDS,
@@ -258,13 +258,13 @@ cdef class AppendLoop:
             while True:
                 taken = appender_turn(self.a)
                 self.report(slot)
-                if steady_ms() >= end_ms or self.removals_wait():
+                if self.a.steady_ms >= end_ms or self.removals_wait():
                     break
-                if taken > 0:
+                if taken > 0 and appender_has_work(self.a):
                     continue
                 if load_i32_acquire(&slot.stop_requested):
                     break
-                timeout_ms = end_ms - steady_ms()
+                timeout_ms = end_ms - self.a.steady_ms
                 if self.a.pool_wanted and timeout_ms > POOL_LOOK_MS:
                     timeout_ms = POOL_LOOK_MS
                 if load_i32_acquire(&self.segment.shm.log.refusal) and timeout_ms > REFUSAL_LOOK_MS:
@@ -310,7 +310,7 @@ cdef class AppendLoop:
             slot.figures[FIGURE_NOT_REPLICATED] = self.gate.missed
         if self.group != NULL:
             slot.figures[FIGURE_FLUSH_TIMEOUTS] = load_i64_acquire(&self.group.timeouts)
-        slot.beat_ms = wall_ms()
+        slot.beat_ms = self.a.wall_ms
 
     def has_work(self) -> bool:
         """Whether a request waits in a ring."""

@@ -19,6 +19,7 @@ cdef enum FlushMode:
 
 cdef enum:
     TURN_BYTES_MAX = 1 << 20          # what one turn stages before it writes
+    GROWN_MAX = 1024
 
 cdef struct UsedOffset:
     int32_t queue
@@ -70,6 +71,10 @@ cdef struct Appender:
     UsedOffset* used
     int32_t used_count
     int32_t used_capacity
+    int32_t grown[GROWN_MAX]          # queues that grew since followers were told, some more than once (D6)
+    int32_t grown_count               # up to GROWN_MAX; beyond that somebody counts as waiting
+    int64_t wall_ms                   # the clocks as the turn began
+    int64_t steady_ms
     int64_t waiting                   # results of this turn whose request waits for its flush
     int producers
     int producer[PRODUCER_COUNT]      # number of each producer that there is

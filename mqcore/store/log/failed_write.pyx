@@ -72,6 +72,8 @@ cdef void disk_probe(Appender* a) noexcept nogil:
     """
     cdef uint8_t[PROBE_ZEROS] zeros
     cdef int64_t at = a.position - a.base
+    if load_i32_acquire(&a.shm.log.refusal) not in (REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED):
+        return
     a.probe_ms = steady_ms() + PROBE_INTERVAL_MS
     if a.fd >= 0:
         if not leftovers_wipe(a):

@@ -6,6 +6,7 @@ from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, QueueEntr
 from mqcore.shm.segment cimport Shm
 from mqcore.shm.tables cimport name_hash, queue_find_or_add, queue_hash
 from mqcore.store.log.appender cimport Appender
+from mqcore.store.log.awaited cimport note_grown
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX
 from mqcore.store.record cimport RecordView
 
@@ -27,6 +28,7 @@ cdef inline void use_offset(Appender* a, int32_t queue, int64_t next_offset) noe
     cdef QueueEntry* entry = &a.shm.queues[queue]
     if entry.next_offset >= next_offset:
         return
+    note_grown(a, queue, entry.next_offset == 0)
     if a.pool == NULL and a.used_count < a.used_capacity + MULTI_NAMES_MAX:
         a.used[a.used_count].queue = queue
         a.used[a.used_count].offset = entry.next_offset

@@ -6,7 +6,7 @@ from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_releas
 from mqcore.clock cimport steady_ms
 from mqcore.layout cimport PUT_OK, PUT_SLAVE_NOT_AVAILABLE, PUT_SLAVE_TIMEOUT, SLOT_HA_MASTER
 from mqcore.shm.ring cimport Ring, ring_publish_to, ring_release_to
-from mqcore.shm.segment cimport Shm, doorbell_ring
+from mqcore.shm.segment cimport Shm, doorbell_grew, doorbell_ring
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_wait
 
 cdef enum:
@@ -86,10 +86,12 @@ cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* reques
                     int64_t position) noexcept nogil:
     cdef GateQueue* queue = &gate.queues[p]
     cdef GateMark* mark
-    cdef int64_t out = results.position, taken = requests.position, now_ms = steady_ms()
+    cdef int64_t out = results.position, taken = requests.position, now_ms = 0
     cdef int32_t status
     cdef bint wakes
     hold(gate, p, results, requests, position)
+    if queue.first != queue.end:
+        now_ms = steady_ms()
     while queue.first != queue.end:
         mark = mark_at(queue, queue.first)
         status = verdict(gate, mark, now_ms)
@@ -111,7 +113,7 @@ cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* reques
 cdef void gate_ring(Gate* gate, int64_t waiting) noexcept nogil:
     if (gate != NULL and gate.rings_ahead and waiting
             and load_i32_acquire(&gate.words.present)):
-        doorbell_ring(&gate.shm.slots[SLOT_HA_MASTER])
+        doorbell_grew(&gate.shm.slots[SLOT_HA_MASTER])
 
 
 cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil:
@@ -126,12 +128,13 @@ cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil:
 
 
 cdef int64_t gate_wait_ms(Gate* gate, int producers, int64_t most) noexcept nogil:
-    cdef int64_t now_ms = steady_ms()
+    cdef int64_t now_ms = 0
     cdef GateMark* mark
     cdef int p
     for p in range(producers):
         if gate.queues[p].first == gate.queues[p].end:
             continue
+        now_ms = now_ms if now_ms else steady_ms()
         mark = mark_at(&gate.queues[p], gate.queues[p].first)
         if verdict(gate, mark, now_ms) != WAITS:
             return 0

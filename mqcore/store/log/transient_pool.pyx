@@ -22,7 +22,7 @@ from mqcore.layout cimport (
     REFUSAL_WRITE_FAILED,
     SLOT_WRITER,
 )
-from mqcore.shm.segment cimport Shm, doorbell_ring, followers_ring
+from mqcore.shm.segment cimport Shm, doorbell_hurry, doorbell_ring, followers_ring
 from mqcore.store.io cimport PAGE, store_io, write_all_at
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.log.checksums cimport (
@@ -268,6 +268,7 @@ cdef int commit_pool(TransientPool* pool) noexcept nogil:
     store_i64_release(&pool.shm.log.published, target)                             # K3
     store_i64_release(&pool.shm.log.last_store_time_ms, store_time_ms)
     followers_ring(pool.shm)
+    doorbell_hurry(&pool.shm.slots[SLOT_DISPATCHER])                               # D6: it comes in batches
     return 0
 
 

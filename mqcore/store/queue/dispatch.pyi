@@ -15,6 +15,7 @@ class DispatchFailure(IntEnum):
     DISPATCH_REMOVAL = ...
 
 class DispatchLoop:
+    rests: int
     def __init__(
         self, segment: Segment, log_folder: bytes, queue_folder: bytes, index_folder: bytes, *,
         file_entries: int, index_slots: int, index_entries: int, index_enabled: bool = True,

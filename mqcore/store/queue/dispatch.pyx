@@ -25,6 +25,7 @@ from mqcore.layout cimport (
     SYS_FLAG_ROLLBACK,
     SYS_FLAG_TRANSACTION_MASK,
     Arrival,
+    WorkerSlot,
 )
 from mqcore.names cimport is_queue_place
 from mqcore.shm.replica_gate cimport shown_end
@@ -34,7 +35,10 @@ from mqcore.shm.segment cimport (
     Shm,
     doorbell_arm,
     doorbell_disarm,
+    doorbell_hurried,
+    doorbell_rest,
     doorbell_ring,
+    doorbell_take_hurry,
     interest_byte,
     shm_producer,
 )
@@ -96,6 +100,8 @@ from mqcore.store.record cimport (
 
 cdef enum:
     BATCH_BYTES_MAX = 4 << 20
+    REST_MS = 1
+    REST_BYTES_MAX = 256 << 10        # who has as much to do has no need of a rest
 
 
 cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_t length,
@@ -305,6 +311,13 @@ cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
             or load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen)
 
 
+cdef bint may_rest(Dispatcher* d, int64_t now_ms) noexcept nogil:
+    """Behind work: whether it came soon behind the work before, and little has come meanwhile (D6)."""
+    cdef bint soon = now_ms - d.worked_ms <= REST_MS
+    d.worked_ms = now_ms
+    return soon and not d.replicated_only and readable_end(d) - d.position < REST_BYTES_MAX
+
+
 # Linux tells the caller of syncfs what went wrong since 5.8.
 _LINUX = os.uname().release.split("-")[0].split(".")[:2]
 SYNCFS_REPORTS = [int(part) for part in _LINUX] >= [5, 8]
@@ -324,6 +337,7 @@ cdef class DispatchLoop:
     cdef Segment segment
     cdef Dispatcher d
     cdef Waiter waiter
+    cdef readonly int64_t rests        # how often it slept behind work although there might be more (D6)
     cdef bint opened
     cdef BitSource bits
 
@@ -412,23 +426,31 @@ cdef class DispatchLoop:
         """
         cdef int64_t end_ms = steady_ms() + slice_ms
         cdef int64_t count = 0
+        cdef WorkerSlot* slot = &self.d.shm.slots[SLOT_DISPATCHER]
         log_view_forget(&self.d.log)
         with nogil:
             while steady_ms() < end_ms:
+                doorbell_take_hurry(slot)                                # D6
                 count = dispatch_turn(&self.d)
                 if count < 0:
                     break
                 if self.d.shm.log.queue_error:         # sends are refused for no longer than needed
                     store_i32_release(&self.d.shm.log.queue_error, 0)
                 self.report()
-                if count > 0:
+                if count > 0 and not may_rest(&self.d, steady_ms()):
                     continue
-                if load_i32_acquire(&self.d.shm.slots[SLOT_DISPATCHER].stop_requested):
+                if load_i32_acquire(&slot.stop_requested):
                     break
-                doorbell_arm(&self.d.shm.slots[SLOT_DISPATCHER])
-                if not dispatch_has_work(&self.d):
-                    waiter_sleep(&self.waiter, <int>(end_ms - steady_ms()))
-                doorbell_disarm(&self.d.shm.slots[SLOT_DISPATCHER])
+                if count > 0:
+                    doorbell_rest(slot)
+                    if not doorbell_hurried(slot):
+                        self.rests += 1
+                        waiter_sleep(&self.waiter, REST_MS)
+                else:
+                    doorbell_arm(slot)
+                    if not dispatch_has_work(&self.d):
+                        waiter_sleep(&self.waiter, <int>(end_ms - steady_ms()))
+                doorbell_disarm(slot)
         store_i32_release(&self.d.shm.log.queue_error,
                           self.d.failure_detail if self.d.failure == DISPATCH_IO else 0)
         return self.d.failure

@@ -9,7 +9,7 @@ from mqcore.layout cimport (
     LISTENER_SCHEDULER,
     QueueEntry,
 )
-from mqcore.shm.segment cimport interest_byte
+from mqcore.shm.segment cimport dispatch_hurry, interest_byte
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_read
 from mqcore.store.log.view cimport log_at, log_next_use, log_record
@@ -55,22 +55,29 @@ cdef void levels_find_queues(Scheduler* s) noexcept nogil:
                     &s.shm.queues[s.levels[i].queue].removal_done)
 
 
-cdef void set_interest(Scheduler* s, const Level* level, uint8_t value) noexcept nogil:
+cdef bint set_interest(Scheduler* s, const Level* level, uint8_t value) noexcept nogil:
+    """Whether it was another one."""
     cdef uint8_t* byte = interest_byte(s.shm, LISTENER_SCHEDULER, level.queue)
-    if byte[0] != value:
-        store_u8_release(byte, value)
+    if byte[0] == value:
+        return False
+    store_u8_release(byte, value)
+    return True
 
 
 cdef int64_t level_end(Scheduler* s, const Level* level) noexcept nogil:
     """Up to where the level's queue has entries (S7)."""
     cdef QueueEntry* queue = &s.shm.queues[level.queue]
     cdef int64_t most = load_i64_acquire(&queue.max_offset)
+    cdef bint begins
     if level.next < most:
         set_interest(s, level, 0)
         return most
-    set_interest(s, level, 1)
+    begins = set_interest(s, level, 1)
     full_fence()
-    return load_i64_acquire(&queue.max_offset)
+    most = load_i64_acquire(&queue.max_offset)
+    if begins and level.next >= most:
+        dispatch_hurry(s.shm)                                            # D6
+    return most
 
 
 cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil:
