@@ -1,4 +1,4 @@
-# The commands: build, run, test, demo, perf, soak, lint, docs, settings, wheel, sanitize, fuzz, clean,
+# The commands: build, run, test, demo, perf, ledger, soak, lint, docs, settings, wheel, sanitize, fuzz, clean,
 # spark-classes.
 # Each does its own set-up in .venv.
 PYTHON ?= python3
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf lint docs settings clean soak wheel debug sanitize fuzz fuzz-build \
+.PHONY: build tools run test demo perf ledger lint docs settings clean soak wheel debug sanitize fuzz fuzz-build \
         spark-classes
 
 # -- what is installed from elsewhere is fetched beside the compiling
@@ -85,6 +85,11 @@ demo: build
 perf: tools
 	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
 	$(BIN)/python -m perf.compare
+
+# -- what each path costs in what can be counted without a clock, held against perf/ledger/table.tsv;
+#    `make ledger LEDGER=--write` after a change that is to cost more, or less: the commit says why
+ledger: tools
+	$(BIN)/python -m perf.ledger $(LEDGER)
 
 # -- each for SOAK_SECONDS: random and mutated frames, under which no process may die and no memory
 #    may grow; then every attack of tests/attacks in random order beside an honest client; then

@@ -137,7 +137,8 @@ def mqcore_up(
     Run `mqcore up`: a broker, with its own name server unless `namesrv_addr` names another one.
 
     settings: `section.key` to value, as for --set, on top of free ports, 127.0.0.1, a store at
-    `folder/store`, SMALL_STORE and MEMORY. program: as for `start`. Raises MqcoreError.
+    `folder/store`, SMALL_STORE and MEMORY; None leaves one out. program: as for `start`.
+    Raises MqcoreError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     broker_port = free_broker_port()
@@ -157,6 +158,7 @@ def mqcore_up(
     if namesrv_addr is not None:
         given["broker.namesrv_addrs"] = [namesrv_addr]
     given.update(settings or {})
+    given = {path: value for path, value in given.items() if value is not None}
     config = folder / "broker.toml"
     config.write_text(_toml(given), encoding="utf-8")
     started = start(["up", "-c", str(config)], folder, program)
