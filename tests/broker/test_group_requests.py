@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.broker.request import Answer
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.groups import GroupConfig
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
@@ -134,3 +135,16 @@ def test_a_heartbeat_makes_the_retry_topic_with_the_groups_queues(
 
     topic = bench.tables.topics["%RETRY%G"]
     assert (topic.read_queue_count, topic.write_queue_count) == (wanted, wanted)
+
+
+def test_a_goodbye_makes_its_group_as_in_stock(bench: Bench) -> None:
+    def answer(**groups: str) -> Answer:
+        found = bench.ask(35, {"clientID": "c", **groups})
+        assert isinstance(found, Answer)
+        return found
+
+    assert answer(producerGroup="P").code == 0
+    assert answer(consumerGroup="").code == 0
+    assert not {"P", ""} & {group.name for group in bench.broker.core.groups.all()}
+    assert answer(consumerGroup="K").code == 0
+    assert bench.broker.core.groups.has("K")

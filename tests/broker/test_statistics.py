@@ -209,3 +209,20 @@ def test_the_runtime_figures_tell_the_totals_of_now_and_of_midnight(bench: Bench
 
     assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("7", "3")
     assert (table["msgPutTotalTodayMorning"], table["msgGetTotalYesterdayMorning"]) == ("0", "0")
+
+
+def test_a_topic_is_known_right_behind_its_first_message(bench: Bench) -> None:
+    bench.broker.tick(NOW_MS + 10_000)
+    nothing = {"avgpt": 0.0, "sum": 0, "tps": 0.0}
+    assert asked(bench, "TOPIC_PUT_NUMS", "T") == "The stats <TOPIC_PUT_NUMS> <T> not exist"
+    bench.queues.grown = [QueueGrowth("T", 0, 1, 100, 1)]
+    bench.pulls.pulled = [pulled("G", 2)]
+    assert asked(bench, "TOPIC_PUT_NUMS", "T") == nothing
+    assert asked(bench, "GROUP_GET_SIZE", "TBW102@G") == nothing
+    assert asked(bench, "TOPIC_PUT_NUMS", "U") == "The stats <TOPIC_PUT_NUMS> <U> not exist"
+    bench.queues.grown = [QueueGrowth("T", 0, 3, 100, 1)]
+    bench.broker.tick(NOW_MS + 20_000)
+    assert asked(bench, "TOPIC_PUT_NUMS", "T") == {"avgpt": 2.0, "sum": 4, "tps": 0.4}
+    assert asked(bench, "GROUP_GET_NUMS", "TBW102@G")["sum"] == 2
+    bench.broker.tick(NOW_MS + 30_000)
+    assert asked(bench, "TOPIC_PUT_NUMS", "T")["sum"] == 4

@@ -61,9 +61,11 @@ NAMES = (
     ),
     Difference(
         "positions in the log", "33, 36, 37, 309 and 323 believe a record wherever one can be read,"
-        " inside a body too", "only where its queue's entry points, or where the log leads before"
-        " there is one: else 1; also for records of a queue that was removed; 323 takes half"
-        " messages alone", "a client can put whole records into a body",
+        " inside a body too; 37 commits a record that was sent with the prepared flag and without"
+        " TRAN_MSG", "only where its queue's entry points, or where the log leads before there is"
+        " one: else 1; also for records of a queue that was removed, and for those with that flag,"
+        " which never get an entry; 323 takes half messages only", "a client can put whole records"
+        " into a body, and could commit a message to a topic that it may not send to",
         1, "there is no message at",
     ),
     Difference(

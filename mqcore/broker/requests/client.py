@@ -173,8 +173,11 @@ def unregister(core: Core, request: Request) -> OutcomeJob:
     """UNREGISTER_CLIENT (35): this connection leaves the groups that the header names."""
     fields = Fields.of(request.command)
     fields.text("clientID")
+    group = fields.ext.get("consumerGroup")
+    if group:                          # as in stock, a goodbye makes its group
+        core.groups.find_or_create(group, request.now_ms)
     changed = yield from core.clients.unregister(
-        request.connection, fields.ext.get("producerGroup"), fields.ext.get("consumerGroup")
+        request.connection, fields.ext.get("producerGroup"), group
     )
     yield from notify(core, changed)
     return Answer(ResponseCode.SUCCESS, ext={})

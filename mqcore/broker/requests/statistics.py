@@ -41,6 +41,9 @@ def view_statistics(core: Core, request: Request) -> OutcomeJob:
         windows = yield from _last_value(core, name, key)
     else:
         windows = core.statistics.windows(name, key)
+        if windows is None:                # its first message may have come since the last sample
+            core.statistics.take_in((yield from since_last_time(core)))
+            windows = core.statistics.windows(name, key)
     if windows is None:
         return refused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({

@@ -146,9 +146,14 @@ class Statistics:
 
     def note(self, name: str, key: str) -> None:
         """One event that nothing else counts; it is in the next sample."""
-        item = (name, key)
-        if item in self._noted or len(self._noted) < ITEM_COUNT_MAX:
-            self._noted[item] = self._noted.get(item, NOTHING).plus(Count(1, 1))
+        self.take_in({(name, key): Count(1, 1)})
+
+    def take_in(self, counts: Mapping[Item, Count]) -> None:
+        """Counts before the next sample, which has them, too. Their items are known at once."""
+        for item, count in counts.items():
+            known = item in self._noted or len(self._noted) < ITEM_COUNT_MAX
+            if known and count != NOTHING:
+                self._noted[item] = self._noted.get(item, NOTHING).plus(count)
 
     def sample(
         self, now_ms: int, cluster: str, counts: Mapping[Item, Count],
@@ -175,7 +180,8 @@ class Statistics:
         stored, handed_out = (max(now - then, 0)
                               for now, then in zip(broker_totals, before, strict=True))
         everything = {
-            **counts, **noted,
+            **counts,
+            **{item: counts.get(item, NOTHING).plus(count) for item, count in noted.items()},
             (BROKER_PUT_NUMS, cluster): Count(stored, 0),           # calls: not counted
             (BROKER_GET_NUMS, cluster): Count(handed_out, 0),
         }
@@ -184,10 +190,10 @@ class Statistics:
             series.add(placed, now_ms)
 
     def windows(self, name: str, key: str) -> Windows | None:
-        """The item's three windows; None for one that was never counted."""
+        """The item's three windows, empty before its first sample; None: it was never counted."""
         item = self._known.get((name, key))
         if item is None or self._series is None:
-            return None
+            return Windows(Window(), Window(), Window()) if (name, key) in self._noted else None
         minute, hour, day = (series.window(item) for series in self._series)
         return Windows(minute, hour, day)
 
