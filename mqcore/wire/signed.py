@@ -22,6 +22,7 @@ OF_ACCOUNTS = frozenset((ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, LAYOUT, "OnsChan
 WITHOUT_LAYOUT = frozenset((
     RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION))
+OTHER_LAYOUT = "another layout"
 _DIGITS = 32                       # of the digest, hexadecimal
 
 Ext = Mapping[str, str | None]
@@ -40,5 +41,5 @@ def trouble(code: int, ext: Ext, body_size: int) -> str:
     if any(name < ACCESS_KEY and name != LAYOUT for name in ext):
         return f"a field before {ACCESS_KEY}"
     if LAYOUT in ext and (code in WITHOUT_LAYOUT or ext[LAYOUT] != layout(code, ext, body_size)):
-        return "another layout"
+        return OTHER_LAYOUT
     return ""
