@@ -13,7 +13,6 @@ import asyncio
 import ctypes
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -62,6 +61,7 @@ from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
 from mqcore.workers.live import as_elected, set_log_level
 from mqcore.workers.loop import leave, supervisor_of
+from mqcore.workers.output import complain
 from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.registrar import Registrar
 from mqcore.workers.shared_pulls import SharedPulls
@@ -188,7 +188,7 @@ class Coordinator:
         try:
             self._broker.load(self._now_ms())
         except (AclFileError, NotTaken, ConfigFileError, TablesFull, OSError) as error:
-            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            complain(str(error))
             raise SystemExit(1) from error
         self._collector = Collector()
 
@@ -199,7 +199,7 @@ class Coordinator:
                              lambda: self._segment.log_state()["flushed"],
                              self._inherited.kept_tls.settings)
         except TlsFileError as error:
-            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            complain(str(error))
             raise SystemExit(1) from error
 
     def _look_at_election(self) -> None:

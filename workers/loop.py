@@ -22,6 +22,7 @@ from mqcore.layout import WorkerState
 from mqcore.parents import end_with_parent
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
+from mqcore.workers import signals
 from mqcore.workers.live import SettingsNow
 
 TURN_MS = 1000
@@ -42,11 +43,11 @@ def fork() -> tuple[int, int, set[int]]:
     """
     os.fork: its answer, the parent's process id, and the signals that were blocked before.
 
-    In the child SIGTERM and SIGINT wait until `become` has set its own handlers: the parent's would
-    take them for its own. Raises OSError.
+    In the child the parent's signals wait until `become` has set its own handlers: the parent's
+    would take them for its own. Raises OSError.
     """
     parent = os.getpid()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signals.HANDLED)
     pid = -1
     try:
         pid = os.fork()
@@ -60,8 +61,7 @@ def become(name: str, segment: Segment, slot: int, parent: int, blocked: set[int
     """
     Make a freshly forked process the worker `name`; parent, blocked: from `fork`.
 
-    When its parent dies the kernel sends SIGTERM, and SIGTERM means: stop in order. A terminal's
-    SIGINT is the supervisor's business alone.
+    When its parent dies the kernel sends SIGTERM, and SIGTERM means: stop in order.
     """
     end_with_parent()
     if os.getppid() != parent:                      # it died before prctl
@@ -74,7 +74,7 @@ def become(name: str, segment: Segment, slot: int, parent: int, blocked: set[int
     if os.environ.get(COUNT_ALLOCATIONS) == "1":
         count_into(segment, slot)
     signal.signal(signal.SIGTERM, on_terminate)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals.ignore_as_child()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

@@ -12,7 +12,6 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +26,8 @@ from mqcore.namesrv.settings import NamesrvAclSettings, NamesrvSettings
 from mqcore.participants import COORDINATOR, NAMESRV
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.tls.settings import served
-from mqcore.workers import descriptors, secured
+from mqcore.workers import descriptors, secured, signals
+from mqcore.workers.output import complain
 
 if TYPE_CHECKING:                 # a name server alone needs nothing of it
     from mqcore.workers.inherited import Inherited
@@ -48,7 +48,7 @@ def run(
 
     listen_sockets   bound and listening; None opens the address in `settings`
     stop_requested   asked once a second, for a parent that stops its children through memory; None:
-                     SIGTERM and SIGINT end it
+                     the signals of workers/signals.py that stop a broker
     bell             an eventfd that the parent rings when the answer has changed, -1: none
     ready_callback   called once connections are accepted
     beside           what it has of the broker that it runs beside
@@ -76,8 +76,13 @@ async def _run(
     loop = asyncio.get_running_loop()
     watching = None
     if stop_requested is None:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        terminal = signals.Terminal()
+        for number in signals.STOPS:
             loop.add_signal_handler(number, stopping.set)
+        signal.signal(signals.AGAIN, signal.SIG_IGN)
+        if terminal.hangs_up:
+            loop.add_signal_handler(
+                signal.SIGHUP, lambda: stopping.set() if terminal.is_gone else None)
     else:                                # signals are the parent's business
         watching = asyncio.create_task(_watch(stop_requested, stopping))
         asked = stop_requested
@@ -134,6 +139,7 @@ def live(inherited: Inherited, _index: int) -> None:
                                 audit=settings.acl.audit,
                                 audit_lines_per_second=settings.acl.audit_lines_per_second),
                             kv_config_path=str(folder / "kvConfig.json"),
+                            runtime_config_path=str(folder / "runtime.json"),
                             connection_memory_bytes=settings.processes.connection_memory_bytes),
             inherited.listeners.namesrv, stop_requested=stop_requested,
             ready_callback=lambda: segment.set_state(NAMESRV.slot, WORKER_RUNNING),
@@ -141,6 +147,6 @@ def live(inherited: Inherited, _index: int) -> None:
             beside=Beside(inherited.namesrv_account, inherited.kept_access,
                           FigureSlots(segment).put, served(kept_tls) if kept_tls else None))
     except (ValueError, OSError) as error:       # a file of its that cannot be used
-        print(f"mqcore: {error}", file=sys.stderr, flush=True)
+        complain(str(error))
         raise SystemExit(1) from error
     segment.set_state(NAMESRV.slot, WORKER_STOPPED)

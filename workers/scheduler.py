@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store.schedule.levels import NoteKind
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
-from mqcore.wire.printable import printable
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
+from mqcore.workers.output import complain
 
 NOTES: dict[int, str] = {
     NoteKind.NOTE_UNREADABLE: "there is no record where its queue points",
@@ -148,7 +147,7 @@ class Scheduler:
         try:
             return self._file.load()
         except (config_file.ConfigFileError, OSError) as error:
-            print(f"mqcore: {printable(str(error))}", file=sys.stderr, flush=True)
+            complain(str(error))
             raise SystemExit(1) from error
 
     def work(self, turn_ms: int) -> None:

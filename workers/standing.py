@@ -39,7 +39,7 @@ from mqcore.tls.contexts import client_context
 from mqcore.tls.settings import TlsSettings
 from mqcore.workers.accounts import Signing
 from mqcore.workers.failover import check_addresses, client
-from mqcore.workers.stopping import AGAIN
+from mqcore.workers.signals import AGAIN
 
 LOOK_TIMEOUT_S = 5.0              # of a registration's interval of 10 s or more
 

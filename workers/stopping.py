@@ -2,12 +2,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import time
 
 from mqcore.shm.segment import Segment
 
-AGAIN = signal.SIGUSR1            # to the supervisor: the run ends, and the next one begins at once
 EXIT_UNFINISHED = 5              # of a process, and of the broker: the stop lost something
 EXIT_OVERTAKEN = 6               # of ha-slave: the log has to be cut, at rest
 FIRST_WORD_S = 1.0

@@ -17,7 +17,6 @@ import logging
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace as changed
@@ -51,7 +50,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import last_run
 from mqcore.store.files import unlink
 from mqcore.store.ownership import StoreInUseError, holder
-from mqcore.workers import descriptors, limits, loop, standing, stopping
+from mqcore.workers import descriptors, limits, loop, output, standing
 from mqcore.workers.accounts import run_account
 from mqcore.workers.children import Child, Starved, doing, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
@@ -63,6 +62,7 @@ from mqcore.workers.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.live import SettingsNow, set_log_level
 from mqcore.workers.place import Place, live_run
 from mqcore.workers.secured import KeptTls
+from mqcore.workers.signals import Orders, Terminal
 from mqcore.workers.stopping import EXIT_OVERTAKEN, EXIT_UNFINISHED, OvertakenError, UnfinishedStop
 from mqcore.workers.writer import EXIT_DAMAGED
 
@@ -70,7 +70,6 @@ EXIT_AGAIN = 75                   # the run is over, and the next one is to begi
 START_TIMEOUT_S = 600.0           # recovery of a large store after a crash takes its time
 STOP_STEP_S = 4.0                 # for one kind of process to end, before it is killed ...
 STOP_GRACE_S = 5.0                # ... if it holds nothing; for the others to say what is lost
-SECOND_SIGNAL_S = 0.5             # after the first: one key press may send two
 WORD_INTERVAL_S = 10.0
 LOOK_INTERVAL_MS = 1000
 QUICK_DEATH_S = 1.0               # a process that lived shorter is started again with a pause
@@ -90,20 +89,20 @@ class Supervisor:
 
     embedded_namesrv: whether a name server runs beside it; on_ready: called once clients can
     connect, with the addresses of broker and name servers; kept, kept_tls: the access files and
-    the TLS files in force, also of the run before; rejoining: what one run leaves to the next.
+    the TLS files in force, also of the run before; rejoining: what one run leaves to the next;
+    terminal: where the process was started.
     """
 
     def __init__(self, settings: Settings, *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None], kept: KeptFiles,
-                 kept_tls: KeptTls, rejoining: Rejoining) -> None:
+                 kept_tls: KeptTls, rejoining: Rejoining, terminal: Terminal) -> None:
         self._changes = ChangedSettings(settings)
         self._settings = self._changes.load()
         self._embedded = embedded_namesrv
         self._on_ready = on_ready
         self._files = StoreFiles(self._settings.store_root)
         self._children: list[Child] = []
-        self._stop_signal, self._stop_at = 0, 0.0
-        self._asked_to_stop = self._asked_again = self._hurried = False
+        self._orders = Orders(terminal)
         self._ending = self._overtaken = self._marked = False
         self._unfinished: list[str] = []
         self._kept, self._kept_tls = kept, kept_tls
@@ -117,7 +116,7 @@ class Supervisor:
         started.
         """
         setproctitle("mqcore: supervisor")
-        signal.signal(stopping.AGAIN, self._on_again)
+        self._orders.catch_again()
         set_log_level(self._settings)
         self._prepare_secrets()
         self._prepare_store()
@@ -127,7 +126,8 @@ class Supervisor:
         try:
             self._bell = select.epoll()
             self._bell.register(self._segment.bell(SUPERVISOR.slot), select.EPOLLIN)
-            self._catch_signals()
+            self._wakeup = self._orders.catch()
+            self._bell.register(self._wakeup, select.EPOLLIN)
             self._say_who_reaches_it()
             self._plan(listeners)
             code = self._live()
@@ -137,11 +137,11 @@ class Supervisor:
                 self._rejoining.end = self._segment.log_state()["published"]
             self._segment.unlink()
             listeners.close()
-            self._let_go_of_signals()
+            self._orders.let_go()
         if self._unfinished:
             log.error("the stop is not a clean one: %s did not finish", ", ".join(self._unfinished))
             return EXIT_UNFINISHED
-        return 0 if self._asked_to_stop and code == EXIT_AGAIN else code
+        return 0 if self._orders.stop and code == EXIT_AGAIN else code
 
     # -- before the first process ------------------------------------------------------------------
 
@@ -265,33 +265,6 @@ class Supervisor:
         if text:
             log.warning("%s", text)
 
-    def _catch_signals(self) -> None:
-        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._bell.register(reading, select.EPOLLIN)
-        self._wakeup = reading
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-
-        def on_stop(number: int, _frame: object) -> None:
-            self._asked_to_stop = True
-            if not self._stop_signal:
-                self._stop_signal, self._stop_at = number, time.monotonic()
-            elif time.monotonic() - self._stop_at >= SECOND_SIGNAL_S:
-                self._hurried = True
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, on_stop)
-        signal.signal(signal.SIGCHLD, ignore_signal)
-
-    def _on_again(self, _number: int, _frame: object) -> None:
-        self._asked_again = True
-
-    def _let_go_of_signals(self) -> None:
-        """Nothing is left that a signal could hurt: until the next run catches it, it ends all."""
-        signal.set_wakeup_fd(-1)
-        signal.signal(stopping.AGAIN, signal.SIG_IGN)     # the next run reads what there is to know
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-
     def _plan(self, listeners: Listeners) -> None:
         """All processes that this run has; their code is loaded here, once for all of them."""
         acl = self._settings.acl
@@ -329,10 +302,14 @@ class Supervisor:
             return self._start_failed()
         self._on_ready(self._settings)
         live = SettingsNow(self._settings, self._segment)      # the log level may change
-        while not (self._stop_signal or self._asked_again or self._segment.queues_changed
+        while not (self._orders.stop or self._orders.again or self._segment.queues_changed
                    or self._overtaken or (self._elections and self._elections.is_over)):
             live.look()
             self._place.look(self._segment)
+            if self._orders.hung_up:
+                self._orders.hung_up = False
+                log.info("SIGHUP: log files are opened anew by each process with its next line; "
+                         "access and TLS files are read when they change")
             self._kept_tls.look(time.monotonic_ns() // 1_000_000)
             self._segment.arm(SUPERVISOR.slot)           # who elects it rings
             changing = self._elections is not None and self._change(self._elections)
@@ -343,8 +320,8 @@ class Supervisor:
 
     def _over(self) -> int:
         """The exit status of a run that is to end, and the word that says why."""
-        if self._stop_signal:
-            log.info("stopping on %s", signal.Signals(self._stop_signal).name)
+        if self._orders.stop:
+            log.info("stopping on %s", signal.Signals(self._orders.stop).name)
             return 0
         if self._segment.queues_changed:
             log.error("stopping, to look at all queues' files in a new start")
@@ -405,8 +382,7 @@ class Supervisor:
         self._segment.begin_incarnation(child.slot)
         child.started = time.monotonic()
         child.restart_at = 0.0
-        sys.stdout.flush()
-        sys.stderr.flush()
+        output.flush()
         child.pid, parent, blocked = loop.fork()
         if child.pid == 0:
             self._be(child, parent, blocked)
@@ -429,8 +405,7 @@ class Supervisor:
             logging.getLogger(f"mqcore.{child.name}").exception("ends by an error")
         finally:
             logging.shutdown()
-            sys.stdout.flush()
-            sys.stderr.flush()
+            output.flush()
             os._exit(code)
 
     def _sleep(self, timeout_ms: int) -> None:
@@ -448,7 +423,8 @@ class Supervisor:
 
     def _buried(self, child: Child, code: int) -> None:
         child.pid = 0
-        if code == 0 and self._segment.state(child.slot) == WORKER_STOPPED and self._stop_signal:
+        if code == 0 and self._segment.state(child.slot) == WORKER_STOPPED and (
+                self._orders.stop or self._ending):
             return
         was_running = self._segment.state(child.slot) == WORKER_RUNNING
         self._segment.set_state(child.slot, WORKER_ABSENT)
@@ -456,7 +432,7 @@ class Supervisor:
             ReplicaPen(self._segment).leave()
         if self._ending:
             log.error("%s ended with %s while it was to stop", child.name, spoken(code))
-            if child.row.holds is Holds.LOST:
+            if child.row.holds is Holds.LOST and was_running:    # before that it took nothing
                 self._unfinished.append(child.name)
             return
         if child.rests:
@@ -519,15 +495,15 @@ class Supervisor:
             self._segment.arm(SUPERVISOR.slot)           # who changes its state rings
             if reached():
                 return True
-            if (self._stop_signal or self._overtaken or time.monotonic() > deadline
+            if (self._orders.stop or self._overtaken or time.monotonic() > deadline
                     or any(child.cannot_start for child in self._children)):
                 return False
+            self._restart_due()
             self._sleep(min(look_ms, self._until_next_restart_ms()))
             self._reap()
-            self._restart_due()
 
     def _start_failed(self) -> int:
-        if self._stop_signal or self._overtaken:
+        if self._orders.stop or self._overtaken:
             return self._over()
         log.error("the broker could not be started")
         return 1
@@ -536,7 +512,6 @@ class Supervisor:
 
     def _end_children(self) -> None:
         """In the order in which data flows, so that nobody waits for one who is gone."""
-        self._stop_signal = self._stop_signal or signal.SIGTERM
         self._ending = True
         self._stop_deadline = time.monotonic() + self._settings.processes.stop_timeout_ms / 1000
         clean = True
@@ -561,7 +536,7 @@ class Supervisor:
         hurried, next_word = not holds, now + WORD_INTERVAL_S
         starved = Starved(child.pid for child in children)
         while any(child.pid for child in children) and now < deadline + starved.seconds():
-            if not hurried and (self._hurried or now >= self._stop_deadline):
+            if not hurried and (self._orders.is_hurried or now >= self._stop_deadline):
                 hurried, deadline = True, now + STOP_GRACE_S
                 for child in children:
                     self._segment.hurry_stop(child.slot)
@@ -582,7 +557,3 @@ class Supervisor:
             self._segment.set_state(child.slot, WORKER_ABSENT)
             self._unfinished.append(child.name)
         return not killed
-
-
-def ignore_signal(_number: int, _frame: object) -> None:
-    """A signal that only has to wake the supervisor."""

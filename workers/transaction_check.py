@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 
 from mqcore.broker.requests.transaction_checks import GROUP
@@ -27,6 +26,7 @@ from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
+from mqcore.workers.output import complain
 
 HOUR_MS = 3_600_000
 END_MS = 2_000                   # for copies that are on their way
@@ -123,7 +123,7 @@ class TransactionChecker:
         try:
             table.load_only([(HALF_TOPIC, GROUP), (OP_TOPIC, GROUP)])
         except ConfigFileError as error:
-            print(f"mqcore: {error}", file=sys.stderr, flush=True)
+            complain(str(error))
             raise SystemExit(1) from error
         return (table.committed(GROUP, HALF_TOPIC, 0) or 0,
                 table.committed(GROUP, OP_TOPIC, 0) or 0)

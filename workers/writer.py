@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -44,6 +43,7 @@ from mqcore.workers.dispatch_watch import DispatchWatch
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.log_cleaner import LogCleanerThread
+from mqcore.workers.output import complain
 from mqcore.workers.stopping import StopWait, UnfinishedStop
 
 PAGE_BYTES = 4096
@@ -134,7 +134,7 @@ class Writer:
             text = str(error)
             if isinstance(error, DamagedStoreError) and "mqcore verify" not in text:
                 text += f". {what_to_do(self._settings.log_folders)}"
-            print(f"mqcore: {printable(text)}", file=sys.stderr, flush=True)
+            complain(text)
             os._exit(EXIT_DAMAGED)
         store = self._settings.store
         flushed = self._segment.log_state()["flushed"]
@@ -146,8 +146,7 @@ class Writer:
             sync_segments(self._settings.log_folders, store.segment_size_bytes,
                           max(flushed, recovered.first), recovered.end)
         except OSError as error:
-            print(f"mqcore: the commit log cannot be brought to disk: {error}", file=sys.stderr,
-                  flush=True)
+            complain(f"the commit log cannot be brought to disk: {error}")
             os._exit(EXIT_DAMAGED)
         replication = self._settings.replication
         if self._settings.is_slave and recovered.end == 0:

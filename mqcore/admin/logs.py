@@ -4,7 +4,9 @@ only the lines of a traceback follow it, set off from the margin, where no event
 """
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import sys
 import time
 
@@ -45,15 +47,48 @@ class JsonLines(logging.Formatter):
         return json_line(line)
 
 
+class LogFile(logging.FileHandler):
+    """
+    The file of a name. Each process leaves a file that was renamed or removed, as by logrotate, for
+    a new one. A failure stops nothing: lines go to the open file while no other can be opened, and
+    to standard error while the file takes none.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, encoding="utf-8", errors="backslashreplace")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            self._follow_name()
+        super().emit(record)
+
+    def _follow_name(self) -> None:
+        before = self.stream
+        if before is None:                             # closed, at the end of the process
+            return
+        held = os.fstat(before.fileno())
+        try:
+            named = os.stat(self.baseFilename)
+        except FileNotFoundError:
+            pass
+        else:
+            if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino):
+                return
+        self.stream = self._open()
+        before.close()
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError):
+            print(self.format(record), file=sys.stderr, flush=True)
+
+
 def configure(level: str, file: str, form: str) -> None:
     """
     Send log lines to `file`, or to standard error when it is empty.
 
     level: debug, info, warning or error; form: text or json. Raises OSError.
     """
-    handler: logging.Handler = (
-        logging.FileHandler(file, encoding="utf-8", errors="backslashreplace") if file
-        else logging.StreamHandler(sys.stderr))
+    handler: logging.Handler = LogFile(file) if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -12,7 +12,7 @@ import click
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings import load as broker_settings
 from mqcore.broker.settings.model import Settings, SettingsError
-from mqcore.wire.printable import printable
+from mqcore.workers import output, signals
 
 EXIT_SETTINGS = 2
 EXIT_START = 1
@@ -27,7 +27,13 @@ set_option = click.option(
 
 def fail(text: str, status: int) -> NoReturn:
     """One line on standard error, and the end."""
-    print(f"mqcore: {printable(text)}", file=sys.stderr, flush=True)
+    output.complain(text)
+    end(status)
+
+
+def end(status: int) -> NoReturn:
+    """The end of a process that serves, with this status whatever becomes of its last words."""
+    output.give_up()
     sys.exit(status)
 
 
@@ -41,6 +47,8 @@ def load(config: Path | None, overrides: list[str]) -> Settings:
 
 def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> NoReturn:
     """Run a broker in this process until it ends; verbose: see `announce`."""
+    output.occupy_standard_fds()
+    signals.ignore_meaningless()
     from mqcore.acl.kept import KeptFiles
     from mqcore.admin import logs
     from mqcore.workers.elected import Rejoining
@@ -52,11 +60,12 @@ def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> N
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
         code, kept, kept_tls, rejoining = EXIT_AGAIN, KeptFiles(), KeptTls(), Rejoining()
+        terminal = signals.Terminal()
         while code == EXIT_AGAIN:
             code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
-                              rejoining=rejoining,
+                              rejoining=rejoining, terminal=terminal,
                               on_ready=partial(announce, verbose=verbose)).run()
-        sys.exit(code)
+        end(code)
     except (StartError, OSError) as error:
         fail(str(error), EXIT_START)
 
@@ -68,12 +77,12 @@ def announce(settings: Settings, *, verbose: bool = False) -> None:
     verbose, or a terminal: below it a screen for a person; else the log says how to open it.
     """
     names = ";".join(settings.broker.namesrv_addrs) or "none"
-    print(f"mqcore ready broker={settings.advertised_addr} namesrv={names} "
-          f"store={settings.store.path} flush={settings.store.flush}", flush=True)
+    output.tell(f"mqcore ready broker={settings.advertised_addr} namesrv={names} "
+                f"store={settings.store.path} flush={settings.store.flush}")
     if verbose or sys.stdout.isatty():
         from mqcore.admin.screen import own_run, screen
 
-        print(f"\n{screen(settings, own_run())}", flush=True)
+        output.tell(f"\n{screen(settings, own_run())}")
     elif text := exposure.hint(settings):
         logging.getLogger("mqcore").info("%s", text)
 
@@ -120,6 +129,8 @@ def namesrv(config: Path | None, port: int | None) -> None:
     from mqcore.namesrv import settings as namesrv_settings
     from mqcore.workers import namesrv as worker
 
+    output.occupy_standard_fds()
+    signals.ignore_meaningless()
     logs.configure("info", "", "text")
     try:
         settings, ignored = namesrv_settings.load(config)
@@ -136,7 +147,8 @@ def namesrv(config: Path | None, port: int | None) -> None:
             "%s", exposure.of_name_server(settings.listen_host, settings.listen_port))
     setproctitle("mqcore: namesrv")
     try:
-        worker.run(settings, ready_callback=lambda: print(
-            f"mqcore ready namesrv={settings.listen_host}:{settings.listen_port}", flush=True))
+        worker.run(settings, ready_callback=lambda: output.tell(
+            f"mqcore ready namesrv={settings.listen_host}:{settings.listen_port}"))
+        end(0)
     except (OSError, ValueError) as error:
         fail(str(error), EXIT_START)

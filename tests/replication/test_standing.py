@@ -38,7 +38,7 @@ from mqcore.workers.children import Child
 from mqcore.workers.elected import Rejoining
 from mqcore.workers.ha_slave import HaSlave
 from mqcore.workers.secured import KeptTls
-from mqcore.workers.stopping import AGAIN
+from mqcore.workers.signals import AGAIN, Terminal
 from mqcore.workers.supervisor import Supervisor
 from tests.broker.fakes import settings_in
 from tests.replication.ends import Peer, SlaveEnd
@@ -155,7 +155,7 @@ def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None
     """Else a send waits for its time instead of hearing at once that no slave is there."""
     supervisor = Supervisor(settings_in(tmp_path, *MASTER), embedded_namesrv=False,
                             on_ready=lambda _: None, kept=KeptFiles(), kept_tls=KeptTls(),
-                            rejoining=Rejoining())
+                            rejoining=Rejoining(), terminal=Terminal())
     supervisor._segment = new_segment()
     pen = ReplicaPen(supervisor._segment)
     pen.move(100)
