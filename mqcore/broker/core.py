@@ -140,11 +140,15 @@ class Core:
         frame = answer_frame(request, answer)
         if frame is None:
             return
-        send = partial(self.ports.connections.send, request.connection, frame)
-        if self.topics.is_unsaved(topic) and self.topics.held_count < HELD_ANSWERS_MAX:
-            self.topics.hold(topic, answer).then = lambda _: send()
-        else:
-            send()
+        send = partial(self.ports.connections.send, request.connection)
+        if not (self.topics.is_unsaved(topic) and self.topics.held_count < HELD_ANSWERS_MAX):
+            send(frame)
+            return
+        lost = Answer(ResponseCode.SYSTEM_ERROR, f"the topic {topic} cannot be saved", answer.ext)
+        failure = answer_frame(request, lost)
+        assert failure is not None
+        self.topics.hold(topic, answer, lost).then = (
+            lambda outcome: send(failure if outcome is lost else frame))
 
     def save(self, table: ConfigTable[Any], done: Done) -> None:
         """Write a table; what waits for its file goes on before `done` is called."""

@@ -65,18 +65,22 @@ class Redo:
 @dataclass(slots=True)
 class Held:
     """
-    An outcome that waits for a table to be in its file; until then nobody is told. settle: from now
-    on it is known, and `then`, if there is one, is called with it, once.
+    An outcome that waits for a topic to be in its file; until then no client is told. settle: from
+    now on it is known, the other one if the topic is not there, and `then`, if there is one, is
+    called with it, once.
     """
 
     outcome: Answer | Redo
+    otherwise: Answer
     known: bool = False
     then: Callable[[Any], None] | None = None
 
-    def settle(self) -> None:
+    def settle(self, *, there: bool) -> None:
         if self.known:
             return
         self.known = True
+        if not there:
+            self.outcome = self.otherwise
         if self.then is not None:
             self.then(self.outcome)
 

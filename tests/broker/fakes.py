@@ -174,6 +174,7 @@ class FakeTables:
 
     def remove_topic(self, name: str) -> None:
         self.topics.pop(name, None)
+        self.unsaved.discard(name)
 
     def publish_group(self, group: GroupConfig) -> None:
         self.groups[group.name] = group

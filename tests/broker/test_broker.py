@@ -169,7 +169,13 @@ def test_a_disk_that_refuses_loses_nothing_and_is_asked_again(
     bench.broker.tick(NOW_MS + 5_000)
     stored = config_file.load(bench.broker.core.settings.config_dir / "topics.json")
     assert stored is not None
-    assert "%RETRY%G" in stored["topicConfigTable"]
+    assert "%RETRY%G" not in stored["topicConfigTable"]        # nothing is stored for it
+    assert bench.heartbeat("G", {"T": 1}).code == 0
+    bench.broker.tick(NOW_MS + 6_000)
+    assert "%RETRY%G" in bench.tables.topics
+    groups = config_file.load(bench.broker.core.settings.config_dir / "subscriptionGroup.json")
+    assert groups is not None
+    assert "G" in groups["subscriptionGroupTable"]
 
 
 def test_a_clock_that_is_set_back_stops_no_timer(bench: Bench) -> None:

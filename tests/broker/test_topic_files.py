@@ -1,6 +1,7 @@
 """What is stored for a new topic waits for the topic's file, and no longer (broker.md 9.2)."""
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from mqcore.broker.handlers import (
     TOPICS_PER_GAP_MS,
 )
 from mqcore.broker.ports import AtOnce
-from mqcore.broker.request import REDO, Held
+from mqcore.broker.request import REDO, Answer, Held
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.saving import Saving
 from mqcore.wire.topics import TopicConfig
@@ -101,32 +102,44 @@ def test_a_large_table_is_written_soon_when_messages_wait_for_it(bench: Bench) -
     assert "U" in bench.registrar.topics()[-1]
 
 
-def test_a_topic_that_the_disk_refuses_takes_messages_as_in_stock(bench: Bench) -> None:
+def is_refused(outcome: Any, *words: str) -> bool:
+    answer = outcome.outcome if isinstance(outcome, Held) and outcome.known else outcome
+    return isinstance(answer, Answer) and answer.code == 1 and all(
+        word in (answer.remark or "") for word in (*words, "saved"))
+
+
+def test_a_topic_that_the_disk_refuses_takes_no_messages(bench: Bench) -> None:
+    """A kill would lose the way to them."""
     send(bench, topic="T")
     held = send(bench, topic="U")
     refuse(file_of(bench))
     bench.now_ms += 1000
     bench.broker.tick(bench.now_ms)
 
-    assert held.known
-    assert bench.tables.unsaved == set()
+    assert is_refused(held, "U")
+    assert "U" not in bench.tables.topics
+    assert send(bench, topic="T") is REDO
     file_of(bench).rmdir()
     bench.broker.tick(bench.now_ms + 60_000)
-    assert '"U"' in file_of(bench).read_text(encoding="utf-8")
+    saved = file_of(bench).read_text(encoding="utf-8")
+    assert '"T"' in saved
+    assert '"U"' not in saved
 
 
 def test_nobody_waits_for_a_disk_until_it_takes_a_file_again(bench: Bench) -> None:
     send(bench, topic="T")
     refuse(file_of(bench))
     bench.now_ms += 1000
-    assert send(bench, topic="U") is REDO      # the disk has been asked
-    assert send(bench, topic="V") is REDO      # ... and is not asked again for seconds
+    assert is_refused(send(bench, topic="U"))               # the disk has been asked
+    assert is_refused(send(bench, topic="V"), "Is a directory")    # ... and is not, for seconds
+    assert bench.broker.change_due_in_ms(bench.now_ms) == 5_000
 
     file_of(bench).rmdir()
     bench.now_ms += 60_000
     bench.broker.tick(bench.now_ms)
-    assert '"V"' in file_of(bench).read_text(encoding="utf-8")
-    assert are_held(send(bench, topic="W"))
+    held = send(bench, topic="W")
+    bench.broker.tick(bench.now_ms + 1000)
+    assert held.outcome is REDO
 
 
 def test_a_topic_made_beside_a_file_that_the_disk_refuses_does_not_wait_for_the_next_try(
@@ -138,9 +151,72 @@ def test_a_topic_made_beside_a_file_that_the_disk_refuses_does_not_wait_for_the_
     refuse(file_of(bench))
     later.write()
 
-    assert first.known
-    assert second.known
+    assert is_refused(first, "U")
+    assert is_refused(second, "V")
+    assert not {"U", "V"} & bench.tables.topics.keys()
     assert bench.tables.unsaved == set()
+
+
+def make(bench: Bench, name: str, queues: int) -> Answer | None:
+    return bench.ask(17, {"topic": name, "readQueueNums": queues, "writeQueueNums": queues,
+                          "perm": 6, "topicFilterType": "SINGLE_TAG"})
+
+
+def test_a_changed_topic_is_as_before_when_the_disk_refuses_the_change(
+        bench: Bench, later: Later) -> None:
+    """More queues, another topic, none: what a kill would take away is not given out."""
+    before = bench.broker.core.topics.version
+    for name in ("MORE", "GONE", "TWICE"):
+        make(bench, name, 1)
+        later.write()
+    refuse(file_of(bench))
+    make(bench, "MORE", 4)
+    held = send(bench, topic="MORE")           # is decided anew by what is in force then
+    assert are_held(held)
+    later.write()
+    assert bench.tables.topics["MORE"].write_queue_count == 1
+    assert held.outcome is REDO
+
+    bench.ask(215, {"topic": "GONE"})
+    assert "GONE" not in bench.tables.topics
+    later.write()
+    assert bench.tables.topics["GONE"].write_queue_count == 1
+
+    make(bench, "TWICE", 2)                    # the second change comes while a file is made
+    make(bench, "TWICE", 3)
+    make(bench, "NEW", 3)
+    later.write()
+    assert bench.tables.topics["TWICE"].write_queue_count == 3
+    later.write()
+    assert bench.tables.topics["TWICE"].write_queue_count == 1
+    assert "NEW" not in bench.tables.topics
+    assert bench.tables.unsaved == set()
+    assert bench.broker.core.topics.version.counter > before.counter
+    assert [answer.code for _, answer in bench.connections.sent][-4:] == [1] * 4
+
+    file_of(bench).rmdir()
+    bench.broker.tick(bench.now_ms + 60_000)
+    later.write()
+    saved = json.loads(file_of(bench).read_text(encoding="utf-8"))["topicConfigTable"]
+    assert [saved[name]["writeQueueNums"] for name in ("MORE", "GONE", "TWICE")] == [1, 1, 1]
+
+
+def test_a_group_is_as_before_when_the_disk_refuses_the_change(bench: Bench) -> None:
+    bench.ask(200, None, {"groupName": "G", "retryMaxTimes": 3})
+    bench.heartbeat("MEMBERS")
+    bench.broker.tick(bench.now_ms + 1000)
+    refuse(file_of(bench, "subscriptionGroup.json"))
+
+    assert bench.ask(200, None, {"groupName": "G", "consumeEnable": False}).code == 1
+    assert bench.ask(200, None, {"groupName": "NEW"}).code == 1
+    assert bench.tables.groups["G"].consume_enable
+    assert bench.tables.groups["G"].retry_times_max == 3
+    assert "NEW" not in bench.tables.groups
+    assert bench.ask(207, {"groupName": "G"}).code == 1
+    assert bench.tables.groups["G"].retry_times_max == 3
+    bench.heartbeat("MORE")                    # its members would make it again
+    bench.broker.tick(bench.now_ms + 60_000)
+    assert {"MEMBERS", "MORE"} <= bench.tables.groups.keys()
 
 
 def test_groups_that_the_disk_refuses_keep_no_topic_from_its_file(bench: Bench) -> None:

@@ -129,7 +129,10 @@ def _decide(core: Core, request: Request, header: SendHeader) -> Redo | Held:
         target = _retry_target(core, request, header)
     _check_content(core, request, header)           # broker.md 2.2 step 13, 2.3, 2.5
     topic = header.topic if target.topic is None else target.topic
-    return core.topics.hold(topic, target) if core.topics.is_unsaved(topic) else target
+    if not core.topics.is_unsaved(topic):
+        return target
+    return core.topics.hold(topic, target, Answer(
+        ResponseCode.SYSTEM_ERROR, f"the topic {topic} cannot be saved", answer_fields(core)))
 
 
 def checked_topic(core: Core, request: Request, header: SendHeader) -> TopicConfig:
@@ -167,6 +170,11 @@ def _create(core: Core, header: SendHeader, now_ms: int) -> TopicConfig:
     )
     if topic is None and header.topic.startswith(RETRY_PREFIX):
         topic = core.topics.create_on_demand(header.topic, RETRY_QUEUE_COUNT, now_ms)
+    if topic is None and core.topics.refused:
+        raise SendRefusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"no topic {header.topic} can be made: it cannot be saved: {core.topics.refused}",
+        )
     if topic is None:
         raise SendRefusal(
             ResponseCode.TOPIC_NOT_EXIST,

@@ -7,6 +7,7 @@ SubscriptionGroupManager).
 """
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
@@ -36,6 +37,8 @@ class NamedConfig(Protocol):
 
 
 Config = TypeVar("Config", bound=NamedConfig)
+Entry = tuple[Config | None, dict[str, Any] | None]     # None: there is none; what is not ours
+_log = logging.getLogger(__name__)
 
 
 def next_version(version: DataVersion, now_ms: int) -> DataVersion:
@@ -52,6 +55,9 @@ class ConfigTable(Generic[Config]):
     """
     Configs by name. `publish` and `withdraw` keep the shared tables in step; `publish` may raise
     TablesFull, then nothing has changed.
+
+    A change that was asked for is undone when the file that was to have it is refused: what a
+    kill would take away is not shown longer than the file takes.
     """
 
     member: ClassVar[str]              # of the file's object, which holds the table
@@ -75,6 +81,9 @@ class ConfigTable(Generic[Config]):
         self._unknown_tables: dict[str, Any] = {}        # beside `member` in the file
         self.version = DataVersion()
         self.dirty = False                 # the file is older than the table
+        # changed entries, as the last file has them: since it was begun, and in the one being made
+        self._changed_since: dict[str, Entry[Config]] = {}
+        self._in_writing: dict[str, Entry[Config]] = {}
         self.follows = False               # in a slave: the version is that of its master's table
 
     def _begin(
@@ -122,10 +131,36 @@ class ConfigTable(Generic[Config]):
         thread, before the next. It raises OSError; then the table is `dirty` as before.
         """
         self.dirty = False
+        self._in_writing, self._changed_since = self._changed_since, {}
         return self._steps(self.version, list(self._entries.items()), dict(self._unknown))
 
     def saved(self, error: OSError | None) -> None:
-        """What waited for the file goes on; called when the steps of one have ended, or failed."""
+        """The steps of a file have ended, or failed: then its changes are undone."""
+        written, self._in_writing = self._in_writing, {}
+        if error is None:
+            return
+        for name, entry in written.items():
+            if name in self._changed_since:            # the next file is to have that change
+                self._changed_since[name] = entry
+            else:
+                self._undo(name, entry)
+
+    def _undo(self, name: str, entry: Entry[Config]) -> None:
+        """An entry is again as the last file has it."""
+        config, unknown = entry
+        if config is None:
+            self._entries.pop(name, None)
+            self._withdraw(name)
+        else:
+            self._entries[name] = config
+            if unknown:
+                self._unknown[name] = unknown
+            try:
+                self._show(config)
+            except TablesFull as error:                # another one has its place meanwhile
+                _log.error("%.160s is not shown until the next start: %s", name, error)
+        self.version = next_version(self.version, self.version.timestamp)
+        self.dirty = True
 
     @property
     def awaited(self) -> bool:
@@ -224,9 +259,11 @@ class ConfigTable(Generic[Config]):
 
     def delete(self, name: str, now_ms: int) -> bool:
         """Forget an entry; whether there was one."""
-        self._unknown.pop(name, None)
-        if self._entries.pop(name, None) is None:
+        if name not in self._entries:
             return False
+        self._note(name)
+        self._unknown.pop(name, None)
+        del self._entries[name]
         self._withdraw(name)
         self._changed(now_ms)
         return True
@@ -255,11 +292,18 @@ class ConfigTable(Generic[Config]):
         """Publish an entry of another's making, if it can be."""
         self._publish(entry)
 
-    def _put(self, entry: Config, now_ms: int) -> None:
-        """Create or replace an entry. Raises TablesFull."""
+    def _put(self, entry: Config, now_ms: int, *, is_kept: bool = False) -> None:
+        """Create or replace an entry, whatever becomes of the file if it is. Raises TablesFull."""
         self._publish(entry)
+        if not is_kept:
+            self._note(entry.name)
         self._entries[entry.name] = entry
         self._changed(now_ms)
+
+    def _note(self, name: str) -> None:
+        """An entry is about to change."""
+        self._changed_since.setdefault(
+            name, (self._entries.get(name), self._unknown.get(name)))
 
     def lead(self, now_ms: int) -> None:
         """This broker's word counts from now on, and is told from the former master's."""

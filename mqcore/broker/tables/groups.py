@@ -111,7 +111,9 @@ class GroupTable(ConfigTable[GroupConfig]):
         if not fits(name, GROUP_LENGTH_MAX):
             return None
         try:
-            return self.update(GroupConfig(name), now_ms)
+            group = GroupConfig(name)
+            self._put(group, now_ms, is_kept=True)     # its members make it again after a kill
+            return group
         except TablesFull:
             return None
 
@@ -130,6 +132,6 @@ class GroupTable(ConfigTable[GroupConfig]):
         if group is None or not group.consume_enable:
             return False
         dirty = self.dirty
-        self.update(replace(group, consume_enable=False), now_ms)
+        self._put(replace(group, consume_enable=False), now_ms, is_kept=True)
         self.dirty = dirty
         return True

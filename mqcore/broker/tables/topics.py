@@ -90,10 +90,11 @@ class TopicTable(ConfigTable[TopicConfig]):
         withdraw: Callable[[str], None],
     ) -> None:
         """publish: of a topic, and whether sends to it have to ask, as no file has it yet."""
-        self._unsaved: dict[str, list[Held]] = {}       # made for a message: what waits for them
+        self._unsaved: dict[str, list[Held]] = {}       # new or changed: what waits for them
         self._ended: deque[tuple[str, list[Held]]] = deque()   # ... whose file was written since
         self.held_count = 0                # of all that wait
-        self._refused = False              # the disk did not take the last file
+        self._made: set[str] = set()       # unsaved topics that no request asked for by name
+        self.refused = ""                  # why the disk did not take the last file
         super().__init__(
             settings, path, lambda topic: publish(topic, topic.name in self._unsaved), withdraw)
         self._own_system_topics = frozenset((
@@ -144,7 +145,7 @@ class TopicTable(ConfigTable[TopicConfig]):
                     and _may_be_made_again(name)):
                 counts[name] = max(counts.get(name, 0), queue_id + 1)
         for name, count in sorted(counts.items()):
-            self._put(TopicConfig(name, count, count), now_ms)
+            self._put(TopicConfig(name, count, count), now_ms, is_kept=True)
         return sorted(counts)
 
     @property
@@ -196,7 +197,8 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def update(self, topic: TopicConfig, now_ms: int) -> None:
         """Create or replace a topic by request (17). Raises TablesFull."""
-        self._put(topic, now_ms)
+        self._put_unsaved(topic, now_ms)
+        self._made.discard(topic.name)
 
     def begin(self) -> Iterator[None]:
         return self._to_the_end(super().begin(), list(self._unsaved.items()))
@@ -208,12 +210,15 @@ class TopicTable(ConfigTable[TopicConfig]):
         self._ended.extend(unsaved)
 
     def is_unsaved(self, name: str) -> bool:
-        """Whether a topic was made for a message, and a kill of this process would lose it."""
+        """Whether the file lacks a topic or its change: a kill of this process would lose that."""
         return name in self._unsaved
 
-    def hold(self, name: str, outcome: Answer | Redo) -> Held:
-        """That of a request for an unsaved topic, once its file was written."""
-        held = Held(outcome)
+    def hold(self, name: str, outcome: Answer | Redo, otherwise: Answer) -> Held:
+        """
+        That of a request for an unsaved topic, once its file was written; otherwise: when the topic
+        has gone, as the disk refused the file.
+        """
+        held = Held(outcome, otherwise)
         self._unsaved[name].append(held)
         self.held_count += 1
         return held
@@ -224,22 +229,32 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def saved(self, error: OSError | None) -> None:
         """
-        A file was written: what waited for it goes on. So does everything when the disk refuses
-        one, as in stock, and topics that are made until it takes one are not waited for.
+        A file was written: the requests that waited for it are decided. When the disk refuses the
+        file, its topics are as before, and so are topics that were made for messages since: their
+        requests do not wait for the next try. No more are made until the disk takes a file.
         """
-        self._refused = error is not None
+        self.refused = "" if error is None else str(error)
+        undone = set(self._in_writing)
+        super().saved(error)
         if error is not None:
-            self._ended.extend(self._unsaved.items())
+            for name in self._made & self._changed_since.keys():
+                self._undo(name, self._changed_since.pop(name))
+                undone.add(name)
+            undone -= self._changed_since.keys()
+            self._ended.extend(
+                (name, self._unsaved[name]) for name in undone & self._unsaved.keys())
+            self.unregistered = self.unregistered or bool(undone)
         while self._ended:
             name, waiting = self._ended.popleft()
+            topic = self._entries.get(name)
             if self._unsaved.get(name) is waiting:
                 del self._unsaved[name]
-                topic = self._entries.get(name)
+                self._made.discard(name)
                 if topic is not None:
                     self._publish(topic)
             self.held_count -= len(waiting)
             for held in waiting:
-                held.settle()
+                held.settle(there=topic is not None)
 
     def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
         """order = true for the topics of a registration reply, false for others (broker.md 9.4)."""
@@ -256,23 +271,30 @@ class TopicTable(ConfigTable[TopicConfig]):
             self._changed(now_ms)
 
     def _add(self, topic: TopicConfig, now_ms: int) -> TopicConfig | None:
-        if self.follows or folder_name_trouble(topic.name) is not None:
+        if self.follows or self.refused or folder_name_trouble(topic.name) is not None:
             return None
-        earlier = self._unsaved.get(topic.name)        # of one that was deleted since
-        if not self._refused:
-            self._unsaved[topic.name] = []
+        try:
+            self._put_unsaved(topic, now_ms)
+        except TablesFull:
+            return None
+        self._made.add(topic.name)
+        self.unregistered = True
+        return topic
+
+    def _put_unsaved(self, topic: TopicConfig, now_ms: int) -> None:
+        """`_put`; sends to the topic wait for the file. Raises TablesFull."""
+        earlier = self._unsaved.pop(topic.name, None)  # of one that was changed or deleted since
+        self._unsaved[topic.name] = waiting = []       # published so
         try:
             self._put(topic, now_ms)
         except TablesFull:
-            self._unsaved.pop(topic.name, None)
+            del self._unsaved[topic.name]
             if earlier is not None:
                 self._unsaved[topic.name] = earlier
-            return None
-        if earlier:                        # the file that is being written may lack the topic
-            self._unsaved[topic.name] += earlier
+            raise
+        if earlier:                        # the file that is being written may lack the change
+            waiting += earlier
             earlier.clear()
-        self.unregistered = True
-        return topic
 
     def _built_in(self) -> list[TopicConfig]:
         """The table of broker.md 9.2."""
