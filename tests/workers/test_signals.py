@@ -40,6 +40,7 @@ from tests.workers.test_end import own_settings, refused, set_all
 SEED = seed_of_run()
 # Sent to each process, these neither end nor restart one.
 HARMLESS = ("HUP", "QUIT", "USR2", "PIPE", "ALRM", "VTALRM", "PROF", "IO", "TTOU", "WINCH", "CONT")
+WITH_HANGUP = ("env", "--default-signal=HUP", *MQCORE)     # tests may run below nohup
 TO_CHILDREN = ("INT", "USR1", "PWR", "XCPU")
 
 
@@ -49,7 +50,7 @@ def answers(broker: MqcoreProcess) -> bool:
 
 
 def test_signals_that_say_nothing_leave_every_process_at_work(tmp_path: Path) -> None:
-    with mqcore_up(tmp_path) as broker:
+    with mqcore_up(tmp_path, program=WITH_HANGUP) as broker:
         before = by_role(broker)
         for role, pid in before.items():
             for name in (*HARMLESS, *(() if role == "supervisor" else TO_CHILDREN)):
@@ -87,7 +88,7 @@ def at_a_terminal(arguments: list[str]) -> Iterator[tuple[int, int]]:
     """A `mqcore` command as the leader of a terminal's session: its pid, and the other end."""
     pid, other_end = pty.fork()
     if pid == 0:
-        os.execv(MQCORE[0], [*MQCORE, *arguments])
+        os.execvp(WITH_HANGUP[0], [*WITH_HANGUP, *arguments])
     try:
         yield pid, other_end
     finally:
