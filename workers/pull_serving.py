@@ -88,6 +88,7 @@ def changeable(settings: Settings) -> LiveValues:
         "long_polling": broker.long_polling_enable, "short_polling_ms": broker.short_polling_ms,
         "delay_level_count": len(settings.delay_levels_ms),
         "transactions_refused": broker.reject_transaction_message,
+        "timers_refused": broker.timer_messages == "refuse",
         "filters_enabled": broker.property_filter_enable,
         "filter_retry": broker.filter_retry_enable, "slave_read": broker.slave_read_enable,
         "accept_sends_from_ms": broker.accept_sends_from_ms, **limits(settings.limits),

@@ -188,6 +188,13 @@ TABLE = (
         "a batch is handed over in one piece",
     ),
     Difference(
+        "times of delivery of 5.x", "a message with `TIMER_DELAY_SEC`, `TIMER_DELAY_MS` or"
+        " `TIMER_DELIVER_MS` is acknowledged and delivered at once", "13 unless the time has come;"
+        " `broker.timer_messages = \"deliver\"` does as stock",
+        "the producer asked for a later time",
+        13, "property TIMER_",
+    ),
+    Difference(
         "pulls of any number", "a pull that asks for n messages looks at n entries of its queue, at"
         " most at the rest of the file", "at 1,024; the answer says where to go on",
         "others wait while a pull is answered",

@@ -20,6 +20,7 @@ from mqcore.broker.requests.send_rules import (
     SendHeader,
     SendRefusal,
     answer_fields,
+    check_timer,
     checked_topic,
     delay_level,
 )
@@ -54,6 +55,7 @@ def send_reply(core: Core, request: Request) -> Answer | None:
         topic = checked_topic(core, request, header)
         properties = decode_properties(header.properties)
         delay_level(properties.get(DELAY))
+        check_timer(core, request, properties)
     except SendRefusal as refusal:
         return Answer(refusal.code, refusal.remark, ext)
     except FieldError as error:

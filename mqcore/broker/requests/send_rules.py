@@ -20,8 +20,14 @@ from mqcore.wire.codes import (
     RequestCode,
     ResponseCode,
 )
-from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
-from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, decode_properties
+from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
+from mqcore.wire.properties import (
+    DELAY,
+    TIMER_DELIVER_MS,
+    TIMER_PROPERTIES,
+    TRANSACTION_PREPARED,
+    decode_properties,
+)
 from mqcore.wire.properties import LENGTH_MAX as PROPERTIES_LENGTH_MAX
 from mqcore.wire.records import FLAG_TRANSACTION_MASK
 from mqcore.wire.topics import TopicConfig
@@ -222,6 +228,9 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
             f"the properties have {length} bytes: expected at most {PROPERTIES_LENGTH_MAX}",
         )
     properties = decode_properties(header.properties)
+    is_retry = header.topic.startswith(RETRY_PREFIX) and header.reconsume_times > 0
+    if not is_retry:                       # it was delivered before, at its time or not
+        check_timer(core, request, properties)
     delayed = delay_level(properties.get(DELAY)) > 0
     if header.batch:
         if delayed or header.sys_flag & FLAG_TRANSACTION_MASK:
@@ -234,6 +243,25 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
     if transactional and core.settings.broker.reject_transaction_message:
         raise SendRefusal(ResponseCode.NO_PERMISSION,
                           "the broker is set to refuse transactional messages")
+
+
+def check_timer(core: Core, request: Request, properties: dict[str, str]) -> None:
+    """
+    Raises SendRefusal for a message that asks for a time of delivery in the future, as 5.x has it:
+    stock 4.9.8 delivers it at once (`broker.timer_messages`).
+    """
+    if core.settings.broker.timer_messages != "refuse":
+        return
+    for name in TIMER_PROPERTIES:
+        value = properties.get(name)
+        wanted = 0 if value is None else whole_number(value, I64_MIN, I64_MAX)
+        now_ms = core.wall_ms(request.now_ms) if name == TIMER_DELIVER_MS else 0
+        if wanted is None or wanted > now_ms:
+            raise SendRefusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"property {name} is {str(value)[:40]!r}: this broker delivers no message at any"
+                " time, use a delay level (broker.timer_messages)",
+            )
 
 
 def delay_level(value: str | None) -> int:

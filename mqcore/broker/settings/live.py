@@ -29,7 +29,7 @@ LIVE = frozenset((
     "broker.offsets_persist_interval_ms", "broker.delay_offsets_persist_interval_ms",
     "broker.register_interval_ms", "broker.register_timeout_ms",
     "broker.region_id", "broker.trace_on", "broker.store_reply_messages",
-    "broker.reject_transaction_message", "broker.transaction_timeout_ms",
+    "broker.reject_transaction_message", "broker.timer_messages", "broker.transaction_timeout_ms",
     "broker.transaction_check_interval_ms", "broker.transaction_check_max",
     "broker.accept_sends_from_ms", "broker.long_polling_enable", "broker.short_polling_ms",
     "broker.slave_read_enable", "broker.property_filter_enable", "broker.filter_retry_enable",

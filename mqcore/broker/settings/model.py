@@ -55,6 +55,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     trace_on: bool = True
     store_reply_messages: bool = True
     reject_transaction_message: bool = False
+    timer_messages: Literal["refuse", "deliver"] = "refuse"
     transaction_timeout_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 6_000
     transaction_check_interval_ms: Positive = 60_000
     transaction_check_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 15

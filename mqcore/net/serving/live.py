@@ -33,6 +33,7 @@ class LiveValues(LimitValues):
     short_polling_ms: int
     delay_level_count: NotRequired[int]
     transactions_refused: NotRequired[bool]
+    timers_refused: NotRequired[bool]
     filters_enabled: NotRequired[bool]
     filter_retry: NotRequired[bool]
     slave_read: NotRequired[bool]

@@ -28,8 +28,9 @@ class ServingLoop:
         memory_bytes: int, memory_count_max: int, memory_bytes_max: int, disk_count_max: int,
         disk_bytes_max: int, replay_count_max: int, replay_bytes_max: int,
         long_polling: bool, short_polling_ms: int, delay_level_count: int = 18,
-        transactions_refused: bool = False, filters_enabled: bool = False,
-        filter_retry: bool = False, slave_read: bool = False, accept_sends_from_ms: int = 0,
+        transactions_refused: bool = False, timers_refused: bool = True,
+        filters_enabled: bool = False, filter_retry: bool = False, slave_read: bool = False,
+        accept_sends_from_ms: int = 0,
         address_limits: tuple[int, ...] = (), account_limits: tuple[int, ...] = (),
         limits_exempt: tuple[tuple[bytes, int], ...] = (),
     ) -> None: ...

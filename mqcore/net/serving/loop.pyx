@@ -423,10 +423,9 @@ cdef class ServingLoop:
     def configure(self, *, str region, bint trace_on, int body_bytes_max, int64_t idle_ms_max,
                   int64_t memory_bytes, int memory_count_max, int memory_bytes_max, int disk_count_max,
                   int disk_bytes_max, int replay_count_max, int replay_bytes_max, bint long_polling, int64_t short_polling_ms,
-                  int delay_level_count=18, bint transactions_refused=False,
+                  int delay_level_count=18, bint transactions_refused=False, bint timers_refused=True,
                   bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
-                  int64_t accept_sends_from_ms=0, tuple address_limits=(), tuple account_limits=(),
-                  tuple limits_exempt=()) -> None:
+                  int64_t accept_sends_from_ms=0, tuple address_limits=(), tuple account_limits=(), tuple limits_exempt=()) -> None:
         """What can change while it runs, between two calls of `run`. Raises ValueError."""
         cdef Server* s = self.s
         cdef bytes raw = region.encode()
@@ -453,6 +452,7 @@ cdef class ServingLoop:
         s.pulls.short_polling_ms = short_polling_ms
         s.sends.delay_level_count = delay_level_count
         s.sends.transactions_refused = transactions_refused
+        s.sends.timers_refused = timers_refused
         s.wants.filters_enabled = filters_enabled
         s.wants.filter_retry = filter_retry
         s.pulls.slave_read = slave_read

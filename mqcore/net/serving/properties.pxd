@@ -23,6 +23,7 @@ cdef struct PropertyNotes:
     bint waits                         # WAIT is not false
     bint half                          # TRAN_MSG is true
     int32_t delay_level                # DELAY, 0 or less: none
+    bint timed                         # asks for a time of delivery of its own, as 5.x has it
 
 # For a record without detour: WAIT and what does not count are left out, CLUSTER is added. With one:
 # WAIT stays, a level above the highest is lowered to it, a half message has no delay and was never
@@ -30,6 +31,8 @@ cdef struct PropertyNotes:
 cdef int32_t write_properties(const Identity* identity, int32_t delay_level_count,
                               const Text* properties, uint8_t* into, int32_t capacity, int detour,
                               PropertyNotes* notes) noexcept nogil
+# Whether some property of a text asks for a time of delivery.
+cdef bint asks_for_time(const uint8_t* properties, int32_t length) noexcept nogil
 # REAL_TOPIC and REAL_QID behind `length` bytes of properties; returns the new length.
 cdef int32_t add_real_place(uint8_t* properties, int32_t length, const uint8_t* topic,
                             int32_t topic_length, int32_t queue_id) noexcept nogil

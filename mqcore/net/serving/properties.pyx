@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy, memmove
 
 from mqcore.layout cimport NAME_SEPARATOR, PROPERTY_SEPARATOR
-from mqcore.store.record cimport PropertyItem, item_is
+from mqcore.store.record cimport PropertyItem, item_is, property_next
 from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
 from mqcore.wire.digits cimport put_number
 from mqcore.wire.header cimport Text, text_copy, text_i64, text_is_true
@@ -14,6 +14,20 @@ cdef enum Keep:
     DROP = 1
     LOWER = 2                          # DELAY, to the highest level
     ASK = 3
+
+
+cdef inline bint is_time(const PropertyItem* item) noexcept nogil:
+    return (item_is(item, "TIMER_DELAY_SEC") or item_is(item, "TIMER_DELAY_MS")
+            or item_is(item, "TIMER_DELIVER_MS"))
+
+
+cdef bint asks_for_time(const uint8_t* properties, int32_t length) noexcept nogil:
+    cdef const uint8_t* at = properties
+    cdef PropertyItem item
+    while property_next(&at, properties + length, &item):
+        if is_time(&item):
+            return True
+    return False
 
 
 cdef int look_at(int32_t delay_level_count, const PropertyItem* item, int detour,
@@ -40,6 +54,9 @@ cdef int look_at(int32_t delay_level_count, const PropertyItem* item, int detour
         if detour == DETOUR_HALF:
             return DROP
         return LOWER if detour == DETOUR_DELAY and number > delay_level_count else KEEP
+    if is_time(item):
+        notes.timed = True
+        return KEEP
     if detour == DETOUR_HALF and (item_is(item, "TRAN_PREPARED_QUEUE_OFFSET")
                                   or item_is(item, "TRANSACTION_CHECK_TIMES")):
         return DROP                    # the transaction check's own words
@@ -62,6 +79,7 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
     notes.waits = True
     notes.half = False
     notes.delay_level = 0
+    notes.timed = False
     if properties.length > 0:
         length = text_copy(properties, into, capacity - identity.cluster_property_length - 1)
         if length < 0:

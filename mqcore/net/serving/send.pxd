@@ -19,6 +19,7 @@ cdef struct Sends:
     bint light_queues                  # topics %LMQ%... need no entry in the topic table
     int32_t delay_level_count
     bint transactions_refused          # rejectTransactionMessage
+    bint timers_refused                # messages that ask for a time of delivery
     int64_t accept_from_ms             # startAcceptSendRequestTimeStamp
     uint64_t random
 

@@ -54,6 +54,7 @@ from mqcore.net.serving.properties cimport (
     REAL_PLACE_MAX,
     PropertyNotes,
     add_real_place,
+    asks_for_time,
     write_properties,
 )
 from mqcore.shm.segment cimport log_refuses
@@ -67,10 +68,14 @@ from mqcore.store.topic_names cimport (
     SCHEDULE_TOPIC_LENGTH,
     is_light_name,
 )
-from mqcore.wire.codes cimport RESPONSE_SYSTEM_BUSY, RESPONSE_SYSTEM_ERROR
+from mqcore.wire.codes cimport RESPONSE_MESSAGE_ILLEGAL, RESPONSE_SYSTEM_BUSY, RESPONSE_SYSTEM_ERROR
 
 cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body length or properties "
                               "length does not fit what is there")
+
+cdef const char* TIMED_BATCH = (
+    "a message of the batch has TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS: this broker delivers no "
+    "message at any time, use delay levels (broker.timer_messages)")
 
 cdef const char* SENDS_TOO_FAST[WHOSE_COUNT]
 SENDS_TOO_FAST[OF_ADDRESS] = (
@@ -200,8 +205,8 @@ cdef void divert(Sends* s, const Target* asked, int detour, int32_t delay_level,
     f.topic_hash = name_hash(f.topic, f.topic_length, 0)
 
 
-cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
-                  const Target* asked) noexcept nogil:
+cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Target* asked,
+                  bint settled) noexcept nogil:
     cdef const uint8_t* body = request.body
     cdef int32_t body_length = request.body_length
     cdef int32_t most = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + body_length + TOPIC_LENGTH_MAX
@@ -229,7 +234,8 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request,
     length = write_properties(s.identity, s.delay_level_count, &request.properties, properties + 2,
                               most, DETOUR_NONE, &notes)
     detour = detour_of(f, &notes) if length >= 0 else DETOUR_NONE
-    if length == PROPERTIES_ASK or (detour == DETOUR_HALF and s.transactions_refused):
+    if length == PROPERTIES_ASK or (detour == DETOUR_HALF and s.transactions_refused) or (
+            notes.timed and s.timers_refused and not settled):
         return HANDLE_FORWARD          # what was claimed is not committed: it never was
     if detour != DETOUR_NONE:
         divert(s, asked, detour, notes.delay_level, &elsewhere)
@@ -301,7 +307,8 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
         return HANDLED
     envelope_length = write_properties(s.identity, s.delay_level_count, &request.properties, envelope,
                                        PROPERTIES_LENGTH_MAX, DETOUR_NONE, &notes)
-    if envelope_length == PROPERTIES_ASK or (envelope_length >= 0 and notes.delay_level > 0):
+    if envelope_length == PROPERTIES_ASK or (envelope_length >= 0 and (
+            notes.delay_level > 0 or (notes.timed and s.timers_refused))):
         return HANDLE_FORWARD          # to be refused; TRAN_MSG means nothing in a batch
     if envelope_length < 0:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
@@ -322,6 +329,11 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
                                   f.topic, f.topic_length)
         if at == 0:
             head.topic_start = <int32_t>(properties - f.topic_length - out)
+        if s.timers_refused and asks_for_time(
+                body + at + BATCH_ITEM_BODY + item_length + 2,
+                load_u16(body + at + BATCH_ITEM_BODY + item_length)):
+            say_refused(c, request, RESPONSE_MESSAGE_ILLEGAL, TIMED_BATCH)
+            return HANDLED
         properties_length = join_properties(
             properties + 2, body + at + BATCH_ITEM_BODY + item_length, envelope, envelope_length)
         if properties_length > PROPERTIES_LENGTH_MAX:
@@ -353,4 +365,4 @@ cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint se
         return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)
     if request.batch:
         return send_batch(s, c, request, &f)
-    return send_one(s, c, request, &f)
+    return send_one(s, c, request, &f, settled)
