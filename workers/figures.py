@@ -18,7 +18,7 @@ from mqcore.workers.layout import StoreFiles
 from mqcore.workers.shared_pulls import SharedPulls
 
 WINDOWS_S = (10, 60, 600)
-SAMPLE_INTERVAL_S = 10
+SAMPLE_INTERVAL_S = 5
 NO_POOL_BUFFERS = str((1 << 31) - 1)     # as stock says it of a broker without a transient pool
 # Figures of replication, by their names in GET_BROKER_RUNTIME_INFO (28).
 MASTER_KEYS = {"replicationSlaves": "slaves", "replicationLagBytes": "slave_lag_bytes",
@@ -70,23 +70,29 @@ class StoreFigures:
         self._slots.put("overtaken_messages", overtaken_messages(files.root))
 
     def _totals(self) -> Totals:
-        total = self._slots.total
+        total = self._total
         return Totals(time.monotonic(), total("appends"), total("appended_bytes"),
                       total("pulled_messages"), total("pulls"), self._found(), total("refused"))
 
     def sample(self) -> None:
-        """Take a sample if one is due; to be called now and then."""
+        """Take a sample if one is due; to be called about once a second."""
         if time.monotonic() - self._samples[-1].at >= SAMPLE_INTERVAL_S:
             self._samples.append(self._totals())
 
     def _rates(self, field: str) -> str:
-        """Three rates a second, over 10, 60 and 600 s, joined by blanks (remoting.md 5.5)."""
+        """
+        Three rates a second, over 10, 60 and 600 s, joined by blanks (remoting.md 5.5). Each begins
+        at a sample of at least that age, or at the oldest one: a rate since a moment ago says 0.00
+        between two messages.
+        """
         now = self._totals()
         rates = []
         for window in WINDOWS_S:
-            since = next((s for s in self._samples if now.at - s.at <= window), self._samples[-1])
+            since = next((sample for sample in reversed(self._samples)
+                          if now.at - sample.at >= window), self._samples[0])
             seconds = max(now.at - since.at, 0.001)
-            rates.append(f"{(getattr(now, field) - getattr(since, field)) / seconds:.2f}")
+            grown = max(getattr(now, field) - getattr(since, field), 0)
+            rates.append(f"{grown / seconds:.2f}")
         return " ".join(rates)
 
     def totals(self) -> tuple[int, int]:
@@ -107,6 +113,18 @@ class StoreFigures:
     def delay_offsets(self) -> Mapping[int, int] | None:
         return delay_offsets(self._segment)
 
+    def rates(self) -> Mapping[str, str]:
+        """The keys that tell how much a second, over three windows each."""
+        transferred = self._rates("pulled")
+        return {
+            "putTps": self._rates("appended"),
+            "getTransferedTps": transferred,
+            "getTransferredTps": transferred,        # the same, as 5.x spells it
+            "getTotalTps": self._rates("pulls"),
+            "getFoundTps": self._rates("found"),
+            "getMissTps": self._rates("missed"),
+        }
+
     def runtime(self) -> Mapping[str, str]:
         """Keys as stock names them; of transactions keys of our own."""
         self.sample()
@@ -114,12 +132,7 @@ class StoreFigures:
         state = self._segment.log_state()
         average = totals.appended_bytes / totals.appended if totals.appended else 0.0
         return {
-            "putTps": self._rates("appended"),
-            "getTransferedTps": self._rates("pulled"),
-            "getTransferredTps": self._rates("pulled"),        # the same, as 5.x spells it
-            "getTotalTps": self._rates("pulls"),
-            "getFoundTps": self._rates("found"),
-            "getMissTps": self._rates("missed"),
+            **self.rates(),
             "putMessageFailedTimes": str(totals.refused),
             "putMessageTimesTotal": str(max(totals.appended, 1)),
             "putMessageSizeTotal": str(totals.appended_bytes),

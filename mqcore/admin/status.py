@@ -141,13 +141,13 @@ def status(as_json: bool, explained: bool) -> None:
             continue
         if run is not None:
             runs[name.lstrip("/")] = run
+    if not runs:
+        raise click.ClickException("\n".join(strange) or "no broker runs on this machine")
     for line in strange:
         click.echo(line, err=as_json)
     if as_json:
         click.echo(json.dumps(runs, indent=2))
         return
-    if not runs and not strange:
-        raise click.ClickException("no broker runs on this machine")
     for name, run in runs.items():
         say(f"broker {name}")
         for process in run["processes"]:              # type: ignore[attr-defined]

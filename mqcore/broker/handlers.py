@@ -271,6 +271,7 @@ class Broker:
     def tick(self, now_ms: int) -> None:
         """Do what is due: changed tables, offsets, clients that fell silent."""
         core = self.core
+        core.ports.figures.sample()
         core.calls.expire(now_ms)
         core.waits.settle(core.versions, now_ms, core.answer)
         core.access.look(now_ms, core.saving)

@@ -377,6 +377,10 @@ class Figures(Protocol):
         """Keys as stock names them (putTps, getTransferedTps, ...); only what is really known."""
         ...
 
+    def sample(self) -> None:
+        """To be called about once a second: rates are those since earlier calls."""
+        ...
+
     def totals(self) -> tuple[int, int]:
         """Messages stored and messages handed out, since the start; they only grow."""
         ...

@@ -374,6 +374,9 @@ class _Figures:
     def runtime(self) -> Mapping[str, str]:
         return {}
 
+    def sample(self) -> None:
+        """No rates are told here."""
+
     def totals(self) -> tuple[int, int]:
         return 0, 0
 

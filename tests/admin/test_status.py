@@ -12,8 +12,10 @@ from typing import Any
 
 import posix_ipc
 import pytest
+from click.testing import CliRunner
 
 from mqcore.admin.status import refusal
+from mqcore.admin.status import status as status_command
 from mqcore.figures import FIGURES
 from mqcore.layout import (
     REFUSAL_DISK_FULL,
@@ -77,6 +79,32 @@ def test_json_holds_what_can_be_read_and_the_line_goes_to_standard_error(
     assert OWN[1:] in json.loads(done.stdout)
     assert NAME[1:] not in json.loads(done.stdout)
     assert "a broker of another version" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(("names", "said"), [
+    ([], "no broker runs on this machine"),
+    (["/mqcore-0123456789ab-999999999"], "no broker runs on this machine"),      # it has ended
+])
+def test_no_broker_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], names: list[str], said: str
+) -> None:
+    monkeypatch.setattr("mqcore.admin.status.stale_segments", lambda _prefix: names)
+    done = CliRunner().invoke(status_command, options)
+
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_brokers_of_another_version_alone_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, another_version: None
+) -> None:
+    monkeypatch.setattr("mqcore.admin.status.stale_segments", lambda _prefix: [NAME])
+    for options in ([], ["--json"]):
+        done = CliRunner().invoke(status_command, options)
+        assert done.exit_code == 1
+        assert "a broker of another version" in done.stderr
 
 
 def shown_of(segment: Segment) -> dict[str, Any]:

@@ -302,6 +302,9 @@ class FakeFigures:
     def runtime(self) -> Mapping[str, str]:
         return self.figures
 
+    def sample(self) -> None:
+        """No rates are told here."""
+
     def totals(self) -> tuple[int, int]:
         return self.stored, self.handed_out
 

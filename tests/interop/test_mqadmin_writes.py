@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -275,3 +276,5 @@ def test_metadata_is_exported(mqadmin_world: World) -> None:
     assert configs["clusterScale"]["slaveBrokerSize"] == 0
     metrics = json.loads((folder / "metrics.json").read_text())
     assert BROKER_NAME in json.dumps(metrics)
+    (runtime,) = [one["runtimeEnv"] for one in metrics["evaluateReport"].values()]
+    assert int(runtime["cpuNum"]) == len(os.sched_getaffinity(0))

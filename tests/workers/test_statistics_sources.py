@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -125,6 +126,27 @@ def test_totals_go_on_when_a_process_starts_again(tmp_path: Path) -> None:
     assert figures.totals() == (13, 4)
     segment.set("appends", 5)
     assert figures.totals() == (15, 4)
+
+
+def test_rates_under_steady_load_are_steady_whenever_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    segment, dice = Segment(), Random(7)
+    found = 0
+    figures = StoreFigures(segment, StoreFiles(tmp_path), found=lambda: found)
+    for pause_s in [*(dice.uniform(0.2, 1.5) for _ in range(700)), 45.0, 0.001, 900.0, 0.001]:
+        clock += pause_s
+        done = int((clock - 1000.0) * 100)
+        for name in ("appends", "pulls", "pulled_messages"):
+            segment.set(name, done)
+        found = done
+        figures.sample()
+        told = figures.rates()
+        for key in ("putTps", "getTotalTps", "getFoundTps", "getTransferedTps"):
+            rates = [float(rate) for rate in told[key].split()]
+            assert all(90 <= rate <= 101 for rate in rates), (key, rates, clock)
 
 
 @pytest.mark.parametrize(("size", "text"), [

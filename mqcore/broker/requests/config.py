@@ -8,6 +8,7 @@ for the next start. A change is kept before it is answered (mqcore.broker.settin
 """
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -52,8 +53,10 @@ STOCK_PATHS = frozenset(("storePathDLedgerCommitLog", "messageStorePlugIn"))
 SOURCE = "request"
 VALUE_LENGTH_MAX = 4_096
 BODY_BYTES_MAX = 64 << 10            # several times all settings there are
-# What mqcore does not have, in the words of tools that ask for it (mqadmin exportConfigs).
-ABSENT = {"filterServerNums": "0"}
+# Settings of stock that mqcore does not have and tools read: mqadmin exportConfigs; exportMetrics
+# takes the number of processors from the second one.
+ABSENT = {"filterServerNums": "0",
+          "clientCallbackExecutorThreads": str(len(os.sched_getaffinity(0)))}
 
 # stock key -> our value as stock writes it, for those that are not taken as they are
 _STOCK_FORMS: dict[str, Callable[[Any], str]] = {
