@@ -22,6 +22,8 @@ from typing import Any
 import click
 
 from mqcore.client import Credentials
+from mqcore.wire import home
+from mqcore.wire.home import NoHomeError
 from mqcore.wire.printable import printable
 
 FILE = "~/.mqcore/profiles.toml"
@@ -54,7 +56,12 @@ def credentials(access_key: str | None, profile: str | None) -> Credentials | No
         raise click.UsageError("give --access-key or --profile (or their variables), not both")
     if access_key:
         return Credentials(access_key, _secret_of(access_key))
-    file = Path(os.environ.get(FILE_VARIABLE) or FILE).expanduser()
+    try:
+        file = Path(home.expanded(os.environ.get(FILE_VARIABLE) or FILE))
+    except NoHomeError as error:
+        if profile is None and not os.environ.get(FILE_VARIABLE):
+            return None
+        raise click.ClickException(str(error)) from error
     if profile is None and not file.exists():
         return None
     profiles = read_profiles(file)

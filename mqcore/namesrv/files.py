@@ -1,6 +1,7 @@
 """The name server's small files: read with a limit, replaced so that one of both stays whole."""
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ FILE_BYTES_MAX = 256 << 20             # far beyond what the tables may grow to
 _DEPTH_MAX = 32
 
 
-def read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path | None) -> dict[str, Any]:
     """
-    The JSON object in a file; a missing or empty one is an empty object.
+    The JSON object in a file; a missing or empty one is an empty object, and so is None.
 
     Raises ValueError, in one line with the file's name and what to do, for anything else.
     """
+    if path is None:
+        return {}
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -45,11 +48,14 @@ def _is_deep(value: Any, left: int) -> bool:
     return left == 0 or any(_is_deep(item, left - 1) for item in inner)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path | None, content: bytes) -> None:
     """Replace `path` by `content`, durable when this returns; folders are made as needed.
 
     Raises OSError; the old file is then still whole.
     """
+    if path is None:
+        raise OSError(errno.ENOENT, "this user has no home folder: set HOME, or the path of the "
+                      "name server's file in its settings")
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".tmp")
     with beside.open("wb") as file:

@@ -27,7 +27,7 @@ class KeyValues:
     """Namespaces of keys; every change is on disk when the call returns."""
 
     def __init__(
-        self, path: Path, *, entry_count_max: int = 100_000, value_bytes_max: int = 65_536,
+        self, path: Path | None, *, entry_count_max: int = 100_000, value_bytes_max: int = 65_536,
         bytes_max: int = 4 << 20,
     ) -> None:
         """
@@ -136,7 +136,7 @@ def _bytes(text: str) -> int:
     return (len(text) if text.isascii() else len(text.encode("utf-8", "replace"))) + 4
 
 
-def _read(path: Path) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
+def _read(path: Path | None) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
     """(namespaces, other members of the file, to be kept). Raises KeyValueError."""
     try:
         document = read_object(path)

@@ -26,7 +26,7 @@ class RuntimeConfig:
 
     def __init__(self, settings: NamesrvSettings) -> None:
         """Loads earlier changes; raises ValueError, naming the file, when it holds others."""
-        self._path: Path = settings.runtime_file
+        self._path: Path | None = settings.runtime_file
         self.settings = settings
         self._load()
 

@@ -20,8 +20,9 @@ from msgspec.structs import asdict, replace
 from mqcore.tls import stock as stock_tls
 from mqcore.tls.settings import SECRETS, TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
-from mqcore.wire import java_properties
+from mqcore.wire import home, java_properties
 from mqcore.wire.expected import expected, one_line, wrong
+from mqcore.wire.home import NoHomeError
 
 MIB = 1 << 20
 SECTIONS = ("namesrv", "tls", "acl")
@@ -87,12 +88,21 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
     acl: NamesrvAclSettings = NamesrvAclSettings()
 
     @property
-    def kv_file(self) -> Path:
-        return Path(self.kv_config_path).expanduser()
+    def kv_file(self) -> Path | None:
+        """None: in the home folder, and there is none. Then nothing is kept."""
+        return _in_home(self.kv_config_path)
 
     @property
-    def runtime_file(self) -> Path:
-        return Path(self.runtime_config_path).expanduser()
+    def runtime_file(self) -> Path | None:
+        """As `kv_file`."""
+        return _in_home(self.runtime_config_path)
+
+
+def _in_home(path: str) -> Path | None:
+    try:
+        return Path(home.expanded(path))
+    except NoHomeError:
+        return None
 
 
 def load(path: Path | None = None) -> tuple[NamesrvSettings, list[str]]:
@@ -142,8 +152,19 @@ def _checked(
     acl = NamesrvAclSettings(**_section("acl", NamesrvAclSettings, access, source, strict))
     folder = acl.folder or (os.path.dirname(os.path.abspath(source)) if acl.enable else "")
     if folder:
-        acl = replace(acl, folder=os.path.abspath(os.path.expanduser(folder)))
-    return NamesrvSettings(**fields, tls=expanded(tls), acl=acl)
+        acl = replace(acl, folder=_whole(folder, source, "acl.folder"))
+    try:
+        tls = expanded(tls)
+    except NoHomeError as error:
+        raise NamesrvSettingsError(f"{source}: section [tls]: {error}") from error
+    return NamesrvSettings(**fields, tls=tls, acl=acl)
+
+
+def _whole(path: str, source: str, key: str) -> str:
+    try:
+        return home.expanded(path)
+    except NoHomeError as error:
+        raise NamesrvSettingsError(f"{source}: {key}: {error}") from error
 
 
 def _section(

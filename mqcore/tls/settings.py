@@ -6,11 +6,12 @@ whatever the mode: then a port closes who begins with it.
 """
 from __future__ import annotations
 
-import os
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
+
+from mqcore.wire import home
 
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
 SERVER_FILES = ("certificate", "key", "key_password_file", "trust", "crl")
@@ -97,8 +98,8 @@ def files_in_use(tls: TlsSettings) -> tuple[str, ...]:
 
 
 def expanded(tls: Tls) -> Tls:
-    """The same with whole paths, and the keys where they are looked for."""
-    paths = {name: os.path.abspath(os.path.expanduser(path))
+    """The same with whole paths, and the keys where they are looked for. Raises NoHomeError."""
+    paths = {name: home.expanded(path)
              for name in SERVER_FILES + CLIENT_FILES if (path := getattr(tls, name, ""))}
     for certificate, key in (("certificate", "key"), ("client_certificate", "client_key")):
         if certificate in paths:

@@ -27,6 +27,7 @@ from mqcore.broker.settings.model import (
     ProcessSettings,
     ReplicationSettings,
     Settings,
+    SettingsError,
     StockReport,
     StoreSettings,
 )
@@ -38,6 +39,8 @@ from mqcore.broker.settings.sources import (
 )
 from mqcore.broker.settings.values import Values
 from mqcore.tls.settings import TlsSettings, expanded
+from mqcore.wire import home
+from mqcore.wire.home import NoHomeError
 
 
 def load(
@@ -97,27 +100,43 @@ def _filled(settings: Settings) -> Settings:
         advertised_ip=settings.broker.advertised_ip or advertised_ip(settings.broker),
     )
     store = replace(
-        settings.store, path=_expanded(settings.store.path),
-        commit_log_paths=tuple(map(_expanded, settings.store.commit_log_paths)),
-        commit_log_read_only_paths=tuple(map(_expanded, settings.store.commit_log_read_only_paths)),
+        settings.store, path=_expanded("store.path", settings.store.path),
+        **{key: tuple(_expanded(f"store.{key}", path) for path in getattr(settings.store, key))
+           for key in ("commit_log_paths", "commit_log_read_only_paths")},
     )
     log = settings.log
     if log.file:
-        log = replace(log, file=_expanded(log.file))
-    acl = replace(settings.acl, folder=_expanded(settings.acl.folder or _acl_folder(settings)))
+        log = replace(log, file=_expanded("log.file", log.file))
+    acl = replace(settings.acl, folder=_acl_folder(settings))
     if acl.client_secret_key_file:
-        acl = replace(acl, client_secret_key_file=_expanded(acl.client_secret_key_file))
+        acl = replace(acl, client_secret_key_file=_expanded(
+            "acl.client_secret_key_file", acl.client_secret_key_file))
     failover = replace(settings.failover, **{
-        key: _expanded(path) for key in FAILOVER_FILES
+        key: _expanded(f"failover.{key}", path) for key in FAILOVER_FILES
         if (path := getattr(settings.failover, key))})
+    try:
+        tls = expanded(settings.tls)
+    except NoHomeError as error:
+        raise SettingsError(f"section [tls]: {error}") from error
     return replace(settings, broker=broker, store=store, log=log, acl=acl, failover=failover,
-                   tls=expanded(settings.tls))
+                   tls=tls)
 
 
 def _acl_folder(settings: Settings) -> str:
     """A stock broker.conf lies beside its access files."""
-    return os.path.dirname(os.path.abspath(settings.file)) if settings.file else "~/.mqcore"
+    acl = settings.acl
+    if acl.folder or not settings.file:
+        try:
+            return home.expanded(acl.folder or "~/.mqcore")
+        except NoHomeError as error:
+            if acl.folder or acl.enable:
+                raise SettingsError(f"acl.folder: {error}") from error
+            return ""                  # nothing is read from it
+    return os.path.dirname(os.path.abspath(settings.file))
 
 
-def _expanded(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path))
+def _expanded(key: str, path: str) -> str:
+    try:
+        return home.expanded(path)
+    except NoHomeError as error:
+        raise SettingsError(f"{key}: {error}") from error

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from mqcore.client.consume import pulling
 from mqcore.client.core.offsets import format_offsets, parse_offsets
-from mqcore.client.errors import ClientError, RocketMQError
+from mqcore.client.errors import ClientError, ConfigError, RocketMQError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
+from mqcore.wire import home
+from mqcore.wire.home import NoHomeError
 
-FOLDER = ".rocketmq_offsets"
+FOLDER = "~/.rocketmq_offsets"
 
 
 class OffsetStore(ABC):
@@ -63,7 +65,11 @@ class LocalOffsets(OffsetStore):
     def __init__(self, instance: ClientInstance, group: str, folder: str | Path | None) -> None:
         self._instance = instance
         self._group = group
-        self._folder = Path(folder) if folder is not None else Path.home() / FOLDER
+        try:
+            self._folder = (
+                Path(folder) if folder is not None else Path(home.expanded(FOLDER)))
+        except NoHomeError as error:
+            raise ConfigError(f"offsets_folder: {error}") from error
         self._offsets: dict[MessageQueue, int] = {}
 
     @property
