@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"admin", "client", "epoll", "hmac_sha1", "wire", "layout", "endian", "text", "tls"},
     "broker": {"acl", "store", "filter", "layout", "replication", "tls", "turns", "wire"},
     "acl": {"shm", "stamps", "store", "turns", "wire"},
-    "namesrv": {"acl", "tls", "turns", "wire"},
+    "namesrv": {"acl", "net", "tls", "turns", "wire"},
     "spark": {"client", "filter", "layout", "store", "text", "wire"},
     "client": {"endian", "layout", "text", "wire"},     # of the broker nothing: layout is Part 1's
     "contrib": {"client"},
@@ -59,6 +59,9 @@ NET_ROOMS: dict[str, set[str]] = {
     "requests": {"transport"},
     "remoting": {"transport", "identity", "requests"},
     "serving": {"transport", "identity", "requests", "remoting"},
+    "framed": {"transport", "remoting"},
+    "secured": {"transport"},
+    "closed": {"transport", "remoting"},
     "probes": {"transport", "requests", "remoting", "serving"},
 }
 

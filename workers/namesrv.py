@@ -95,8 +95,7 @@ async def _run(
         if bell >= 0:
             loop.add_reader(bell, on_bell)
     try:
-        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside,
-                    context=secured.asyncio_context)
+        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside)
     finally:
         if watching is not None:
             watching.cancel()

@@ -18,13 +18,12 @@ from mqcore.acl.audit import Audit
 from mqcore.broker.settings.checks import address_range
 from mqcore.broker.settings.model import LimitSettings, Settings
 from mqcore.layout import FRAME_LENGTH_MAX
+from mqcore.net.closed import why_closed
 from mqcore.net.remoting.access import AccessReason
-from mqcore.net.remoting.frames import FrameCloseReason
+from mqcore.net.secured import MODES, native_context
 from mqcore.net.serving.live import LimitValues, LiveValues
 from mqcore.net.serving.loop import ServingLoop
-from mqcore.net.transport.close_reasons import CloseReason
 from mqcore.net.transport.tls_context import TlsContext
-from mqcore.net.transport.tls_context import trouble as tls_trouble
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.tls.renewed import Renewed
@@ -32,32 +31,6 @@ from mqcore.tls.settings import SERVER_FILES, TlsSettings
 from mqcore.workers import descriptors, loop
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
-from mqcore.workers.secured import MODES, native_context
-
-REASONS: dict[int, str] = {
-    FrameCloseReason.CLOSE_FRAME_LENGTH:
-        f"its frame length is {{detail}}, expected 4 to {FRAME_LENGTH_MAX}",
-    FrameCloseReason.CLOSE_HEADER_LENGTH: "its header length {detail} is longer than its frame",
-    FrameCloseReason.CLOSE_CODEC:
-        "its header codec is {detail}, expected 0 (JSON) or 1 (ROCKETMQ)",
-    FrameCloseReason.CLOSE_HEADER: "its header of {detail} bytes cannot be read",
-    CloseReason.CLOSE_MEMORY: "there is no memory for {detail} bytes",
-    CloseReason.CLOSE_UNREAD: "{detail} bytes of answers wait that it does not read",
-    CloseReason.CLOSE_SHORT: "it held {detail} bytes without progress when"
-                             " processes.connection_memory_bytes were spent",
-    CloseReason.CLOSE_LIMIT:
-        "its address or its account has {detail} connections, the most that [limits] allows",
-    CloseReason.CLOSE_SLOW: "a frame of it is not whole after {detail} ms",
-    CloseReason.CLOSE_TLS_REFUSED: "it began with TLS, and tls.mode is disabled, or there is no"
-                                   " tls.certificate",
-    CloseReason.CLOSE_PLAIN_REFUSED: "it began in the clear, and tls.mode is enforcing",
-    CloseReason.CLOSE_TLS_FAILED: "TLS failed: {detail}",
-    CloseReason.CLOSE_TLS_SLOW: "its TLS handshake is not done after {detail} ms",
-    CloseReason.CLOSE_TLS_CROWD: "its TLS handshake was the oldest of {detail}",
-    CloseReason.CLOSE_TLS_EMPTY: "{detail} bytes of TLS records hold no data",
-    CloseReason.CLOSE_SILENT: "it said nothing for {detail} ms, and others wanted its place"
-                              " (processes.connection_count_max)",
-}
 
 WHY: dict[int, str] = {
     AccessReason.ACCESS_NO_KEY: "no access key",
@@ -159,9 +132,9 @@ class PullServing:
         self._loop.run(turn_ms)
         events, lost = self._loop.events()
         for remote, reason, detail in events:
-            said = tls_trouble(detail) if reason == CloseReason.CLOSE_TLS_FAILED else detail
-            log.warning("connection from %s closed: %s", remote,
-                        REASONS[reason].format(detail=said))
+            log.warning("connection from %s closed: %s", remote, why_closed(
+                reason, detail, memory="processes.connection_memory_bytes",
+                count="processes.connection_count_max", frame_max=FRAME_LENGTH_MAX))
         if lost:
             log.warning("%d more connections were closed or refused", lost)
         self._say_damaged()

@@ -9,48 +9,23 @@ from functools import cache
 from msgspec.structs import replace
 
 from mqcore.broker.settings.model import Settings
-from mqcore.net.transport.tls import TlsMode
-from mqcore.net.transport.tls_context import TlsContext, self_signed
+from mqcore.net.secured import native_context
+from mqcore.net.transport.tls_context import self_signed
 from mqcore.tls.contexts import (
     TlsFileError,
-    check_crl,
     client_context,
     own_context,
-    password,
     server_context,
     trouble,
 )
 from mqcore.tls.kept import Copies
 from mqcore.tls.renewed import Renewed
-from mqcore.tls.settings import Tls, TlsServerSettings, TlsSettings, files_in_use
+from mqcore.tls.settings import Tls, TlsSettings, files_in_use
 from mqcore.workers.accounts import check_access, own_account
 
-MODES = {"disabled": TlsMode.TLS_DISABLED, "permissive": TlsMode.TLS_PERMISSIVE,
-         "enforcing": TlsMode.TLS_ENFORCING}
 TEST_NAME = "mqcore test mode"
 
 log = logging.getLogger("mqcore.tls")
-
-
-def native_context(tls: TlsServerSettings, *, any_time: bool = False) -> TlsContext | None:
-    """
-    What serving processes serve with; None: nobody. any_time: the certificate may have expired.
-    Raises ValueError, OSError.
-    """
-    if not tls.serves:
-        return None
-    if tls.crl:
-        check_crl(tls.crl)
-    return TlsContext(
-        certificate=tls.certificate, key=tls.key,
-        password=password(tls.key_password, tls.key_password_file), trust=tls.trust,
-        crl=tls.crl, clients=tls.client_auth, verify=tls.verify_client, any_time=any_time)
-
-
-def asyncio_context(tls: TlsServerSettings) -> ssl.SSLContext | None:
-    """What a name server serves with: it refuses what serving processes refuse."""
-    native_context(tls)
-    return server_context(tls)
 
 
 @cache

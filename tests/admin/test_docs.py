@@ -27,6 +27,7 @@ SEGMENT = (ROOT / "mqcore/shm/segment.pyx").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FEATURES = (ROOT / "docs/features.md").read_text(encoding="utf-8")
 HACKING = (ROOT / "HACKING.md").read_text(encoding="utf-8")
+FAIRNESS = (ROOT / "docs/fairness.md").read_text(encoding="utf-8")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
 DEFAULT_MESSAGE_BYTES = 4 << 20
@@ -148,6 +149,16 @@ def test_the_invariant_table_has_every_invariant_and_where_it_is_stated() -> Non
     said = {quoted(row[1])[0]: set(row[0].split()) for row in table(ARCHITECTURE, "ids")}
 
     assert said == invariants()
+
+
+def test_the_table_of_shares_names_rules_where_they_are_stated() -> None:
+    rows = table(FAIRNESS, "resource")
+    wrong = [row for row in rows if not re.search(
+        rf"(^#   |\bclass ){re.escape(row[4].strip('`'))}\b",
+        (ROOT / quoted(row[5])[0]).read_text(encoding="utf-8"), re.MULTILINE)]
+
+    assert len(rows) >= 20
+    assert wrong == []
 
 
 def test_the_tests_that_the_invariant_table_names_exist() -> None:

@@ -18,13 +18,11 @@ from pathlib import Path
 import pytest
 
 from mqcore.client.core.signature import sign
-from mqcore.namesrv.memory import Memory
-from mqcore.namesrv.server import SETTLED_MS, Connection, NameServer
-from mqcore.namesrv.shares import Shares
-from mqcore.turns import SLICE_S
+from mqcore.namesrv.server import NameServer
+from mqcore.turns import SLICE_S, Shares
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request
-from tests.namesrv.harness import DEADLINE_S, Clock, Peer, registration, settings_in
+from tests.namesrv.harness import DEADLINE_S, Peer, registration
 from tests.namesrv.test_access import ADMIN, asking, came_from
 from tests.support.waiting import wait_until_async
 from tests.tls.floods import LIES, TRUSTED, said_at_first
@@ -98,22 +96,19 @@ def test_who_stays_connected_is_served_before_most_of_a_flood(
     tmp_path: Path, order: Order, kind: str, requests: int,
 ) -> None:
     async def scenario() -> list[tuple[int, Command]]:
-        clock = Clock()
-        async with asking(tmp_path, clock=clock) as port, connected(port) as broker, \
-                connected(port) as client:
-            clock.ms += SETTLED_MS
-            async with flooding(kind, port, order):
-                del order.who[:]
-                found = []
-                asked = ((broker, signed(registration(["known"], counter=2))),
-                         (client, request(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "known"})))
-                for peer, command in asked:
-                    peer.writer.write(encode(command))
-                for peer, _ in asked:
-                    name = "{}:{}".format(*peer.writer.get_extra_info("sockname"))
-                    answer = await peer.receive()
-                    found.append((order.who.index(name), answer))
-                return found
+        async with asking(tmp_path) as port, connected(port) as broker, \
+                connected(port) as client, flooding(kind, port, order):
+            del order.who[:]
+            found = []
+            asked = ((broker, signed(registration(["known"], counter=2))),
+                     (client, request(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "known"})))
+            for peer, command in asked:
+                peer.writer.write(encode(command))
+            for peer, _ in asked:
+                name = "{}:{}".format(*peer.writer.get_extra_info("sockname"))
+                answer = await peer.receive()
+                found.append((order.who.index(name), answer))
+            return found
 
     for before, answer in asyncio.run(scenario()):
         assert answer.code == 0, answer.remark
@@ -172,20 +167,19 @@ def test_what_waits_for_a_reader_is_done_when_that_one_is_gone(
 ) -> None:
     many = 300
 
-    def pauses() -> bool:
+    def waits() -> bool:
         assert order.server is not None
-        return any(one._paused for one in order.server.connections.values())
+        return order.server.frames.memory_used > 1 << 20
 
     async def scenario() -> int:
         async with with_long_answers(tmp_path, order) as port:
             with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
                 peer.sendall(lookups(many))
-                await wait_until_async(pauses, "nobody reads the answers")
-                answered = len(order.codes)
+                await wait_until_async(waits, "nobody reads the answers")
             await wait_until_async(lambda: Code.REGISTER_BROKER in order.codes, "the last one")
-            return len(order.codes) - answered
+            return len(order.codes)
 
-    assert asyncio.run(scenario()) == 1
+    assert asyncio.run(scenario()) < many / 2
 
 
 def test_the_loop_looks_at_its_sockets_after_a_slice_of_work(
@@ -215,68 +209,3 @@ def test_the_loop_looks_at_its_sockets_after_a_slice_of_work(
     asyncio.run(scenario())
     assert max(map(len, rounds)) > 0
     assert max(sum(steps[:-1]) for steps in rounds) < SLICE_S
-
-
-class Wire(asyncio.Transport):
-    """A peer's end: takes everything, and has so many bytes unread."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("10.0.0.1", 4000)})
-        self.unread = 0
-        self.has_ended = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-    def is_closing(self) -> bool:
-        return self.has_ended
-
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def write(self, data: object) -> None: ...
-    def abort(self) -> None:
-        self.unread = 0
-
-
-def test_what_peers_left_behind_that_are_gone_counts_until_it_is_done(tmp_path: Path) -> None:
-    """Else who sends and goes, again and again, is taken in without end."""
-    asked = 1_000 * encode(request(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}))
-
-    async def scenario() -> tuple[list[int], NameServer]:
-        server = NameServer(settings_in(tmp_path), Clock())
-        server.memory = Memory(3 * len(asked) + len(asked) // 2)
-        held = []
-        for _ in range(10):
-            place = server.enter("10.0.0.1")
-            assert place is not None
-            peer = Connection(server, place)
-            peer.connection_made(Wire())
-            peer.data_received(asked)
-            peer.connection_lost(None)
-            held.append(server.memory.bytes)
-        await wait_until_async(lambda: not server.leaving, "all of it is done, or dropped")
-        return held, server
-
-    held, server = asyncio.run(scenario())
-    assert held[:3] == [len(asked), 2 * len(asked), 3 * len(asked)]
-    assert max(held) == 3 * len(asked)
-    assert server.memory.bytes == 0
-
-
-def test_answers_that_nobody_reads_count_when_their_peer_has_said_all_it_will(
-        tmp_path: Path) -> None:
-    """It may read them later: until then, or until it was idle for long, they are there."""
-    server = NameServer(settings_in(tmp_path), Clock())
-    server.memory = Memory(100_000)
-    wires = [Wire(), Wire()]
-    for wire in wires:
-        place = server.enter("10.0.0.1")
-        assert place is not None
-        peer = Connection(server, place)
-        peer.connection_made(wire)
-        wire.unread, wire.has_ended = 60_000, True
-        peer.data_received(b"")
-
-    assert [wire.unread for wire in wires].count(60_000) == 1     # memory was spent: one went
-    assert 60_000 <= server.memory.bytes <= 100_000

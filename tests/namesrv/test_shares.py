@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from mqcore.namesrv.shares import Shares
-from mqcore.turns import SLICE_S, Job
+from mqcore.turns import SLICE_S, Job, Shares
 
 CROWD = 200
 STEP_S = SLICE_S / 2

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from mqcore.net.secured import native_context
 from mqcore.net.transport.tls_context import TlsContextError
 from mqcore.tls.contexts import TlsFileError
 from mqcore.tls.renewed import RETRY_MS, Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings, TlsSettings, expanded
 from mqcore.wire.codes import RequestCode as Code
-from mqcore.workers.secured import KeptTls, asyncio_context, check_beside, native_context
+from mqcore.workers.secured import KeptTls, check_beside
 from mqcore.workers.stopping import AGAIN
 from tests.broker.fakes import settings_in
 from tests.support.mqcore_process import (
@@ -200,9 +201,8 @@ def test_a_certificate_whose_time_is_over_is_refused_wherever_it_is_read(
 ) -> None:
     certificate, key = authority.sign_expired("over")
     tls = expanded(TlsServerSettings(certificate=str(certificate), key=str(key)))
-    for make in (native_context, asyncio_context):
-        with pytest.raises(TlsContextError, match="expected a certificate that has not expired"):
-            make(tls)
+    with pytest.raises(TlsContextError, match="expected a certificate that has not expired"):
+        native_context(tls)
     assert native_context(tls, any_time=True) is not None
 
 

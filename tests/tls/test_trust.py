@@ -19,13 +19,13 @@ from mqcore.client.connection import Connection
 from mqcore.client.errors import ConfigError, ConnectError
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import Registration
+from mqcore.net.secured import native_context
 from mqcore.net.transport.tls_context import self_signed
 from mqcore.tls.contexts import TlsFileError, client_context, server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import CLIENT_FILES, TlsServerSettings, TlsSettings, trouble
 from mqcore.wire.codes import RequestCode
 from mqcore.workers.following import Following
-from mqcore.workers.secured import native_context
 from tests.broker import fakes
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
 from tests.support.command import mqcore

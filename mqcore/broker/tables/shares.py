@@ -16,6 +16,11 @@ def address_of(remote: str) -> str:
     return remote.rpartition(":")[0]
 
 
+def is_half(taken: int, cost: int, free: int) -> bool:
+    """Whether it has at most half of what it found, with `cost` more of what is free."""
+    return 2 * (taken + cost) <= free + taken
+
+
 class Shares:
     """How much of a table's room each address has taken since the start."""
 
@@ -29,7 +34,7 @@ class Shares:
         if not source:
             return True
         taken = self._taken.get(self._known(source), 0)
-        return 2 * (taken + cost) <= free + taken
+        return is_half(taken, cost, free)
 
     def took(self, source: str, cost: int) -> None:
         """It has taken it."""
@@ -56,7 +61,7 @@ class Room:
     def may_take(self, connection: int, cost: int) -> bool:
         """Whether a connection may have `cost` bytes more; less always."""
         taken = self._taken.get(connection, 0)
-        return cost <= 0 or 2 * (taken + cost) <= self.left + taken
+        return cost <= 0 or is_half(taken, cost, self.left)
 
     def take(self, connection: int, cost: int) -> None:
         """It has them; a negative cost is given back."""

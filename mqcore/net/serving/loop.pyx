@@ -79,9 +79,11 @@ from mqcore.net.transport.loop cimport (
     transport_tick,
 )
 from mqcore.net.transport.output cimport output_flush_all
-from mqcore.net.transport.tls cimport tls_end, tls_use
+from mqcore.net.transport.pages cimport give_pages_back, keep_pages
+from mqcore.net.transport.shell cimport closed_events, host_text, secure
+from mqcore.net.transport.tls cimport tls_end
 from mqcore.net.transport.tls_context cimport TlsContext
-from mqcore.net.transport.transport cimport CloseEvent, Connection
+from mqcore.net.transport.transport cimport Connection
 from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.access cimport access_close, access_is_on, access_open
 from mqcore.shm.leadership cimport leadership_follows
@@ -98,27 +100,6 @@ from mqcore.store.queue.consume_queue cimport (
     queue_files_open,
 )
 from mqcore.store.queue.extension cimport extension_close, extension_let_go, extension_open
-
-cdef extern from *:
-    """
-    #include <malloc.h>
-    /* The C library keeps what is freed; after a crowd of slow readers that can be much. By itself it
-       would give it back with each large buffer, tens of MiB in one call, and take it again for the
-       next one: milliseconds in which nobody is served. */
-    static void mq_give_pages_back(void) {
-    #ifdef __GLIBC__
-      malloc_trim(0);
-    #endif
-    }
-    static void mq_keep_pages(void) {
-    #ifdef __GLIBC__
-      mallopt(M_MMAP_THRESHOLD, 32 << 20); /* its largest, above a frame: else each is mapped anew */
-      mallopt(M_TRIM_THRESHOLD, 64 << 20);
-    #endif
-    }
-    """
-    void give_pages_back "mq_give_pages_back"() noexcept nogil
-    void keep_pages "mq_keep_pages"() noexcept nogil
 
 cdef enum:
     TICK_MS = 100                      # timers, while there is something to time
@@ -283,12 +264,6 @@ class Refused(NamedTuple):
     reason: int                # AccessReason
     access_key: str
     name: str                  # the topic or group that it was about
-
-
-cdef str host_text(const uint8_t* address, bint is_v6):
-    size = ADDRESS_V6_SIZE if is_v6 else ADDRESS_V4_SIZE
-    return socket.inet_ntop(socket.AF_INET6 if is_v6 else socket.AF_INET,
-                            (<const char*>address)[:size])
 
 
 cdef class ServingLoop:
@@ -488,15 +463,7 @@ cdef class ServingLoop:
         mode: TlsMode; context: None: there is no certificate; handshake_ms_max: how long one may take;
         handshake_count_max: how many at once. Raises OSError.
         """
-        cdef Transport* t = &self.s.transport
-        t.tls.mode = mode
-        t.tls.shake_ms_max = handshake_ms_max
-        t.tls.shake_max = handshake_count_max
-        t.tls.context = NULL
-        if context is not None:
-            if not tls_use(t, context.library):
-                raise OSError(errno, "a thread for TLS handshakes")
-            t.tls.context = context.context
+        secure(&self.s.transport, mode, context, handshake_ms_max, handshake_count_max)
         self.tls_context = context
 
     cdef fill_identity(self, tuple store_address, str cluster):
@@ -571,17 +538,7 @@ cdef class ServingLoop:
 
     def events(self) -> tuple[list[tuple[str, int, int]], int]:
         """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""
-        cdef Transport* t = &self.s.transport
-        cdef CloseEvent* event
-        result = []
-        for i in range(t.event_count):
-            event = &t.events[i]
-            address = host_text(event.address, event.address_is_v6)
-            result.append((f"{address}:{event.port}", event.reason, event.detail))
-        lost = t.events_lost
-        t.event_count = 0
-        t.events_lost = 0
-        return result, lost
+        return closed_events(&self.s.transport)
 
     def refusals(self) -> tuple[list[Refused], int]:
         """What access control has refused since the last call, and how many more."""

@@ -399,7 +399,7 @@ cdef void close_idle(Transport* t) noexcept nogil:
 cdef void transport_tick(Transport* t) noexcept nogil:
     memory_look(t)
     handshakes_look(t)
-    if t.steady_ms - t.idle_look_ms >= IDLE_LOOK_MS:
+    if t.steady_ms - t.idle_look_ms >= min(<int64_t>IDLE_LOOK_MS, t.idle_ms_max):
         t.idle_look_ms = t.steady_ms
         close_idle(t)
 

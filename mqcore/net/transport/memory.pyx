@@ -25,14 +25,14 @@ cdef void memory_open(Transport* t, int64_t bytes_max) noexcept nogil:
     t.memory_max = bytes_max
     t.memory_high = bytes_max - bytes_max // 8
     t.memory_share = min(<int64_t>SHARE_BYTES, bytes_max // 2 // t.connection_max)
-    t.out_high = OUT_HIGH_BYTES
+    t.out_high = t.out_most = OUT_HIGH_BYTES
 
 
 cdef void memory_count(Transport* t, int64_t bytes) noexcept nogil:
     t.memory_used += bytes
     invariant("N11", t.memory_used >= 0)
     invariant("N11", t.memory_used <= t.memory_max)
-    t.out_high = OUT_HIGH_BYTES if t.memory_used < t.memory_high else OUT_SHORT_BYTES
+    t.out_high = t.out_most if t.memory_used < t.memory_high else OUT_SHORT_BYTES
 
 
 cdef inline void count(Transport* t, Connection* c, int64_t bytes) noexcept nogil:

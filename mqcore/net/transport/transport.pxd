@@ -242,7 +242,8 @@ cdef struct Transport:
     int64_t memory_high
     int64_t memory_share
     Returned returned                  # N21
-    int64_t out_high                   # N2: OUT_HIGH_BYTES, or less (N13)
+    int64_t out_most                   # N2: OUT_HIGH_BYTES, or what is set above
+    int64_t out_high                   # N2: out_most, or less (N13)
     uint64_t handled                   # the connection whose input is being handled
     uint64_t[VICTIMS_MAX] victims
     int32_t victim_count

@@ -95,6 +95,10 @@ cdef void nothing(void* top, Connection* c) noexcept nogil:
     return
 
 
+cdef bint nobody_waits(void* top) noexcept nogil:
+    return False
+
+
 cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
     """Whole frames are said again; what was sent comes in its order, each byte once."""
     global raw_heard
@@ -386,6 +390,7 @@ def begin() -> None:
     transport.above.opened = transport.above.slice_came = nothing
     transport.above.drained = transport.above.closing = nothing
     transport.above.bytes_came = bytes_came
+    transport.above.waits = nobody_waits
     transport.idle_ms_max = transport.tls.shake_ms_max = LONG_MS
     transport.tls.shake_max = 8
     transport.tls.mode = TLS_PERMISSIVE

@@ -1,0 +1,1 @@
+"""Frames that Python answers: the connections of a name server."""
