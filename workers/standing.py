@@ -27,9 +27,10 @@ from mqcore.broker.standing import (
 )
 from mqcore.client.core.signature import Credentials
 from mqcore.replication import epochs
-from mqcore.replication.epochs import History, State
+from mqcore.replication.epochs import History, Standing, State
 from mqcore.replication.identity import identity
-from mqcore.replication.peers import AnsweredError, PeerState, states
+from mqcore.replication.peers import AnsweredError, PeerState, UnprovenError, states
+from mqcore.replication.proof import drawn, is_proven
 from mqcore.replication.role import Role
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
@@ -72,9 +73,10 @@ def prepared(settings: Settings, changes: ChangedSettings,
     if (found is not None or is_restored) and not settings.is_slave and (
             settings.broker.namesrv_addrs):
         others = asyncio.run(_others(
-            settings, _account(settings), client_context(tls or settings.tls), _say_alone))
-        ours = {address: state for address, state in others.items()
-                if isinstance(state, PeerState)}
+            settings, _account(settings), client_context(tls or settings.tls), _say_alone,
+            LogProof.of(settings, found)))
+        _say_unproven(others)
+        ours = _ours(others)
         check_newest(settings, found, _histories(ours))
         check_copy(settings, found, {
             address: history.last for address, history in _histories(ours).items()
@@ -95,15 +97,15 @@ def _say_alone(why: str) -> None:
 
 async def _others(
     settings: Settings, account: Credentials | None, tls: ssl.SSLContext | None,
-    unanswered: Callable[[str], None] | None = None,
+    unanswered: Callable[[str], None] | None = None, prove: LogProof | None = None,
 ) -> dict[str, PeerState | AnsweredError]:
     """
     The other brokers of this name that name servers know and that answer, by address; who says that
     it has another name by now has only an address that one of them had. unanswered: hears why, when
-    no name server answers.
+    no name server answers; prove: what they have to show, to be believed.
     """
     found = await states(settings.broker.namesrv_addrs, settings.broker.name, account, tls,
-                         settings.advertised_addr, unanswered)
+                         settings.advertised_addr, unanswered, prove)
     return {address: state for address, state in found.items()
             if address != settings.advertised_addr and (isinstance(state, AnsweredError) or (
                 isinstance(state, PeerState) and (state.broker, state.cluster) == (
@@ -115,13 +117,61 @@ def _histories(peers: Mapping[str, PeerState]) -> dict[str, History]:
             if state.history is not None}
 
 
-async def _peers(
-    settings: Settings, account: Credentials | None, tls: ssl.SSLContext | None,
-    unanswered: Callable[[str], None] | None = None,
-) -> dict[str, PeerState]:
-    """Those of them that are ours."""
-    others = await _others(settings, account, tls, unanswered)
+def _ours(others: Mapping[str, PeerState | AnsweredError]) -> dict[str, PeerState]:
+    """The brokers of mqcore that are believed."""
     return {address: state for address, state in others.items() if isinstance(state, PeerState)}
+
+
+def _unproven(others: Mapping[str, PeerState | AnsweredError]) -> str:
+    return "; ".join(str(one) for one in others.values() if isinstance(one, UnprovenError))
+
+
+def _say_unproven(others: Mapping[str, PeerState | AnsweredError]) -> None:
+    if trouble := _unproven(others):
+        log.error("%s", trouble)
+
+
+class LogProof:
+    """
+    The proof that another broker has the log of this one, before its word ends or keeps back a
+    master: an account or an epoch number is no proof, since every peer can read the epochs.
+
+    end: of the log here, bytes; None: not known, it is not opened yet.
+    """
+
+    def __init__(self, settings: Settings, history: History, end: int | None = None) -> None:
+        self._settings = settings
+        self._history = history
+        self._end = end
+        segments = settings.log_folders.segments()
+        self._first = segments[0][0] if segments else 0
+
+    @classmethod
+    def of(cls, settings: Settings, standing: Standing | None, end: int | None = None,
+           ) -> LogProof | None:
+        """None: this broker has no epochs yet, and no word of others ends it."""
+        return None if standing is None else cls(settings, standing.history, end)
+
+    def positions(self, state: PeerState) -> list[int] | None:
+        """As drawn() has them; None: a slave that has nothing beyond this broker."""
+        assert state.history is not None
+        is_new = epochs.parted(self._history, state.history) is not None
+        is_same = state.history.last == self._history.last
+        has_more = self._end is not None and state.end > self._end
+        if not is_new and not (is_same and (has_more or state.role != Role.SLAVE)):
+            return None
+        end = state.end if self._end is None else min(self._end, state.end)
+        return drawn(self._history, state.history, max(self._first, state.first), end)
+
+    def holds(self, positions: list[int], proofs: dict[str, str], nonce: str, address: str,
+              ) -> bool:
+        settings = self._settings
+        try:
+            return is_proven(positions, proofs, settings.log_folders,
+                             settings.store.segment_size_bytes, self._first, nonce, address)
+        except OSError as error:             # its log would end behind the one here
+            log.warning("what %s has shown of its log is compared with nothing: %s", address, error)
+            return False
 
 
 def taken(settings: Settings, segment: Segment, last: LastRun,
@@ -137,8 +187,11 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
         if found is not None and found.state is State.LEADS and not settings.is_slave and (
                 settings.broker.namesrv_addrs):
             # others may have come meanwhile
-            peers = asyncio.run(_peers(
-                settings, _account(settings), client_context(tls or settings.tls), _say_alone))
+            others = asyncio.run(_others(
+                settings, _account(settings), client_context(tls or settings.tls), _say_alone,
+                LogProof.of(settings, found, log_state["published"])))
+            _say_unproven(others)
+            peers = _ours(others)
             check_newest(settings, found, _histories(peers))
             check_end(settings, found, log_state["published"], peers)
         with epochs.held(root):
@@ -191,9 +244,12 @@ class Watch:
         if settings.is_slave or settings.failover.enable or not settings.replication.listen:
             return True
         try:
-            peers = await asyncio.wait_for(
-                _peers(settings, self._account(), self._context()), LOOK_TIMEOUT_S)
-            trouble = check_still_newest(settings, epochs.read(settings.store_root), peers)
+            standing = epochs.read(settings.store_root)
+            others = await asyncio.wait_for(
+                _others(settings, self._account(), self._context(),
+                        prove=LogProof.of(settings, standing)), LOOK_TIMEOUT_S)
+            trouble = (check_still_newest(settings, standing, _ours(others))
+                       or _unproven(others))
         except StandingError as error:
             log.error("%s", error)
             if os.getppid() == self._supervisor:     # who else it is then has no such word

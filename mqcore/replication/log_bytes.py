@@ -10,7 +10,7 @@ OVERLAP_BYTES = 16 << 10
 
 def log_crc(folders: LogFolders, start: int, end: int, segment_bytes: int) -> int:
     """CRC-32C of the log's bytes in [start, end), which lie in one segment. Raises OSError."""
-    return crc32c(_bytes(folders, start, end, segment_bytes))
+    return crc32c(log_bytes(folders, start, end, segment_bytes))
 
 
 def last_bytes(folders: LogFolders, first: int, end: int, segment_bytes: int) -> bytes:
@@ -21,10 +21,11 @@ def last_bytes(folders: LogFolders, first: int, end: int, segment_bytes: int) ->
     """
     base = max(end - 1, 0) // segment_bytes * segment_bytes
     start = max(end - OVERLAP_BYTES, base, first, 1)
-    return _bytes(folders, start, end, segment_bytes) if start < end else b""
+    return log_bytes(folders, start, end, segment_bytes) if start < end else b""
 
 
-def _bytes(folders: LogFolders, start: int, end: int, segment_bytes: int) -> bytes:
+def log_bytes(folders: LogFolders, start: int, end: int, segment_bytes: int) -> bytes:
+    """The log's bytes in [start, end), which lie in one segment. Raises OSError."""
     if start == end:
         return b""
     base = start - start % segment_bytes

@@ -12,6 +12,7 @@ from mqcore.store import restored
 from tests.backup.stores import copied
 from tests.broker.fakes import settings_in
 from tests.replication.pairs import NAME, addresses
+from tests.replication.test_promotion import send
 from tests.replication.test_slave_rules import SLAVE
 from tests.support.mqcore_process import MqcoreError, mqcore_namesrv, mqcore_up
 
@@ -21,6 +22,7 @@ LEADS: dict[str, object] = {"broker.name": NAME, "replication.listen": True}
 def test_a_restored_master_does_not_start_beside_a_living_one(tmp_path: Path) -> None:
     with mqcore_namesrv(tmp_path / "names") as names:
         with mqcore_up(tmp_path / "living", LEADS, namesrv_addr=names.namesrv_addr) as living:
+            assert send(living.broker_addr, b"enough to be shown" * 500) == [0]
             to_folder(living.store, tmp_path / "backups")
             restore(tmp_path / "backups", tmp_path / "again" / "store")
             with pytest.raises(MqcoreError, match=f"answers at {living.broker_addr}"), mqcore_up(

@@ -49,7 +49,7 @@ def lose_power(broker: MqcoreProcess, position: int, checkpoint: bytes | None) -
 def with_lost_end(running: Pair) -> tuple[int, int]:
     """Where the log of a master ends that has lost power, and where that of its slave does."""
     master, slave = running.master, running.slave
-    wait_until(lambda: send(master.broker_addr, b"kept") == [0], "a slave that has it")
+    wait_until(lambda: send(master.broker_addr, b"kept" * 2000) == [0], "a slave that has it")
     kept = len(log_of(master))
     path = master.store / "checkpoint"
     checkpoint = path.read_bytes() if path.exists() else None

@@ -7,6 +7,7 @@ from mqcore.broker.tables.table_waits import Versions
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.peers import ELECTION_KEYS, PeerState, encode
+from mqcore.replication.proof import ProofError, asked_for, digest
 from mqcore.wire.codes import (
     GROUPS_KNOWN,
     OFFSETS_KNOWN,
@@ -18,20 +19,35 @@ from mqcore.wire.codes import (
 VERSION_LENGTH_MAX = 64
 
 
-def replication(core: Core, _request: Request) -> Answer:
-    """GET_REPLICATION (32001): names, role, ends of the log, epochs, as JSON (peers.py)."""
+def replication(core: Core, request: Request) -> Answer:
+    """
+    GET_REPLICATION (32001): names, role, ends of the log, epochs, as JSON (peers.py); with `nonce`
+    and `positions` also digests of the log (proof.py).
+    """
     try:
         standing = epochs.read(core.settings.store_root)
     except (EpochsError, OSError) as error:
         return refused(ResponseCode.SYSTEM_ERROR, f"the epochs cannot be read: {error}")
     settings = core.settings
     first, end = core.ports.store.log_range()
+    history = None if standing is None else standing.history
+    ext = request.command.ext or {}
+    proofs = {}
+    if ext.get("nonce") is not None:
+        nonce = ext["nonce"] or ""
+        try:
+            for position in asked_for(nonce, ext.get("positions") or "", history, first, end):
+                proofs[str(position)] = digest(
+                    settings.log_folders, settings.store.segment_size_bytes, first, position, nonce,
+                    settings.advertised_addr)
+        except (ProofError, OSError) as error:
+            return refused(ResponseCode.SYSTEM_ERROR, f"the log is not shown: {error}")
     return Answer(ResponseCode.SUCCESS, body=encode(PeerState(
         settings.broker.name, settings.broker.cluster, settings.broker_id,
         settings.role.value, first, end,
-        None if standing is None else standing.history,
+        history,
         {key: value for key, value in core.ports.figures.runtime().items()
-         if key.startswith(ELECTION_KEYS)})))
+         if key.startswith(ELECTION_KEYS)}, proofs)))
 
 
 def hear_of_tables(core: Core, request: Request) -> Answer | None:
