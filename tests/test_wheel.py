@@ -140,9 +140,9 @@ def assert_serves(home: Path) -> None:
         assert broker.stdout is not None
         assert any(line.startswith("mqcore ready") for line in broker.stdout)
         there = ("-n", f"127.0.0.1:{namesrv_port}")
-        run(mqcore, "send", *there, "-t", "orders", "-p", "from a wheel", cwd=home)
-        assert "from a wheel" in run(mqcore, "consume", *there, "-t", "orders", "-g", "me",
-                                     "--count", "1", cwd=home)
+        run(mqcore, "message", "send", *there, "-t", "orders", "-p", "from a wheel", cwd=home)
+        assert "from a wheel" in run(mqcore, "message", "consume", *there, "-t", "orders",
+                                     "-g", "me", "--count", "1", cwd=home)
     finally:
         broker.terminate()
         broker.communicate(timeout=STEP_LIMIT_S)

@@ -58,8 +58,8 @@ REFUSED: dict[int, str] = {
         "connection is closed",
     MasterNote.NOTE_UNREADABLE:
         "the log cannot be read for slave {peer} (error {value}); its connection is closed"}
-DAMAGED = ("the log is damaged at position %d: slave %s gets nothing from there on; mqcore verify "
-           "%s says what is wrong, mqcore repair mends it while the broker is stopped")
+DAMAGED = ("the log is damaged at position %d: slave %s gets nothing from there on; mqcore store "
+           "verify %s says what is wrong, mqcore store repair mends it while the broker is stopped")
 
 log = logging.getLogger("mqcore.ha-master")
 

@@ -132,7 +132,7 @@ class Writer:
             recovered = self._recover(first_start)
         except (DamagedStoreError, ConfigFileError, OSError) as error:
             text = str(error)
-            if isinstance(error, DamagedStoreError) and "mqcore verify" not in text:
+            if isinstance(error, DamagedStoreError) and "mqcore store verify" not in text:
                 text += f". {what_to_do(self._settings.log_folders)}"
             complain(text)
             os._exit(EXIT_DAMAGED)

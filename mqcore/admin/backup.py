@@ -1,4 +1,4 @@
-"""`mqcore backup` and `mqcore restore`: copies of a store, and stores made of them."""
+"""`mqcore store backup` and `mqcore store restore`: copies of a store, and stores made of them."""
 from __future__ import annotations
 
 import json
@@ -175,7 +175,7 @@ def restore_command(source: Path, to: Path | None, until: Until | None, listed: 
                     delay_levels_ms: tuple[int, ...], as_json: bool) -> None:
     """
     Make a store at TO, a new or an empty folder, of a backup: FROM is one, or a folder of backups
-    (its newest), or `-`, the stream that `mqcore backup STORE -` wrote.
+    (its newest), or `-`, the stream that `mqcore store backup STORE -` wrote.
 
     Exit status: 0 done, and the store is sound or made whole by its first start; 1 the backup is
     damaged; 2 not done. Without 0 nothing is left at TO.

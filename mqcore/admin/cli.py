@@ -1,85 +1,91 @@
-"""The `mqcore` command: each part is loaded when it is asked for."""
+"""The `mqcore` command: nouns and verbs; each part is loaded when it is asked for."""
 from __future__ import annotations
-
-from importlib import import_module
-from typing import Any
 
 import click
 
 from mqcore import __version__
-from mqcore.wire.printable import printable
+from mqcore.admin.shell.lazy import HELP, LazyGroup, group
 
-COMMANDS = {                       # name -> module, object, one line for the overview
+_HERE = "mqcore.admin.cli"
+_NOUNS = "mqcore.admin.nouns"
+
+COMMANDS = {
     "up": ("mqcore.admin.run", "up", "Run a broker with a name server beside it."),
-    "broker": ("mqcore.admin.run", "broker",
-               "Run a broker that registers with name servers elsewhere."),
-    "namesrv": ("mqcore.admin.run", "namesrv", "Run a name server alone."),
-    "status": ("mqcore.admin.status", "status", "Show a running broker's processes and figures."),
-    "topic": ("mqcore.admin.nouns.topic", "topic_group",
+    "status": ("mqcore.admin.status", "status",
+               "Processes and figures of the brokers of this machine."),
+    "topic": (f"{_NOUNS}.topic", "topic_group",
               "Topics: ls, show, create, edit, rm, clean, queue."),
-    "group": ("mqcore.admin.nouns.group", "group_group",
+    "group": (f"{_NOUNS}.group", "group_group",
               "Consumer groups: ls, show, create, edit, pause, resume, rm, stack, plan."),
-    "offset": ("mqcore.admin.nouns.offset", "offset_group",
+    "offset": (f"{_NOUNS}.offset", "offset_group",
                "Committed offsets: show, reset, copy, export, import."),
-    "message": ("mqcore.admin.nouns.message", "message_group",
-                "Messages: get, find, tail, trace, resend."),
-    "client": ("mqcore.admin.nouns.client", "client_group", "Connected clients: ls."),
-    "cluster": ("mqcore.admin.nouns.cluster", "cluster_group",
+    "message": (_HERE, "message_group",
+                "Messages: send, consume, get, find, tail, trace, resend."),
+    "transaction": (f"{_NOUNS}.transaction", "transaction_group",
+                    "Undecided transactions: ls, show, check, rollback."),
+    "client": (f"{_NOUNS}.client", "client_group", "Connected clients: ls."),
+    "cluster": (f"{_NOUNS}.cluster", "cluster_group",
                 "The cluster: show, test, export, diff, apply."),
-    "context": ("mqcore.admin.nouns.context", "context_group",
-                "Clusters by name: ls, show, add, use, rm, check."),
-    "acl": ("mqcore.admin.access", "acl_group", "Access files: init, check."),
-    "send": ("mqcore.admin.messages", "send_command", "Send messages."),
-    "consume": ("mqcore.admin.messages", "consume_command", "Consume messages."),
-    "transaction": ("mqcore.admin.transactions", "transaction_group",
-                    "Undecided transactions: list, show, check, rollback."),
+    "broker": (_HERE, "broker_group", "Brokers: run, show, set, drain, undrain, gc."),
+    "namesrv": (_HERE, "namesrv_group", "Name servers: run, show, set, kv."),
     "replication": ("mqcore.admin.replication", "replication_group",
                     "Masters and slaves: status, promote, demote, rejoin."),
-    "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),
-    "repair": ("mqcore.admin.repair", "repair_command",
-               "Make a damaged store directory start again."),
-    "backup": ("mqcore.admin.backup", "backup_command",
-               "Copy a store directory, also beside a running broker."),
-    "restore": ("mqcore.admin.backup", "restore_command", "Make a store directory of a backup."),
-    "store": ("mqcore.admin.store", "store_group", "Look into a store directory: stat, dump."),
+    "acl": ("mqcore.admin.access", "acl_group", "Access files: init, check."),
+    "store": (_HERE, "store_group",
+              "Store directories: verify, repair, backup, restore, stat, dump."),
+    "context": (f"{_NOUNS}.context", "context_group",
+                "Clusters by name: ls, show, add, use, rm, check."),
     "spark": ("mqcore.spark.jobs.command", "spark_group", "Jobs on Spark."),
     "testing": ("mqcore.testing.command", "testing_group",
                 "A broker for the tests of an application."),
     "bench": ("mqcore.bench.commands", "bench_group", "Measure a broker."),
 }
 
+# -- nouns whose verbs are in several modules: a broker that runs loads no client ------------------
 
-class LazyGroup(click.Group):
-    """Imports a command's module only to run or explain that command: starting stays quick."""
+message_group = group("message", {
+    "send": (f"{_NOUNS}.message_send", "send_command", "Send messages."),
+    "consume": (f"{_NOUNS}.message_send", "consume_command", "Consume messages of a group."),
+    "get": (f"{_NOUNS}.message", "get_command", "Messages by id, by key, or by their place."),
+    "find": (f"{_NOUNS}.message", "find_command", "Messages by time, tag, condition or text."),
+    "tail": (f"{_NOUNS}.message", "tail_command", "Messages as they come."),
+    "trace": (f"{_NOUNS}.message", "trace_command", "Sends and tries of a message."),
+    "resend": (f"{_NOUNS}.message", "resend_command", "Send a stored message again."),
+}, "Messages: send and consume, find and look into stored ones.")
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """What goes wrong is told in words of files and peers, too; a terminal obeys none."""
-        try:
-            return super().invoke(ctx)
-        except click.ClickException as error:
-            vars(error)["message"] = "\n".join(map(printable, error.message.split("\n")))
-            raise
+broker_group = group("broker", {
+    "run": ("mqcore.admin.run", "broker", "Run a broker that registers with name servers."),
+    "show": (f"{_NOUNS}.broker", "show_command", "State or settings of a broker."),
+    "set": (f"{_NOUNS}.broker", "set_command", "Change settings of running brokers."),
+    "drain": (f"{_NOUNS}.broker", "drain_command", "Let producers send elsewhere."),
+    "undrain": (f"{_NOUNS}.broker", "undrain_command", "Let producers send to it again."),
+    "gc": (f"{_NOUNS}.broker", "gc_command", "Delete expired files of the commit log now."),
+}, "Brokers: run one; look at and change running ones.")
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+namesrv_group = group("namesrv", {
+    "run": ("mqcore.admin.run", "namesrv", "Run a name server."),
+    "show": (f"{_NOUNS}.namesrv", "show_command", "Settings of a name server."),
+    "set": (f"{_NOUNS}.namesrv", "set_command", "Change settings of name servers."),
+    "kv": (f"{_NOUNS}.namesrv", "kv_group", "Key-values: ls, get, set, rm."),
+}, "Name servers: run one; look at and change running ones.")
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, name, _ = COMMANDS[cmd_name]
-        command = getattr(import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
+store_group = group("store", {
+    "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),
+    "repair": ("mqcore.admin.repair", "repair_command",
+               "Make a damaged store directory start again."),
+    "backup": ("mqcore.admin.backup", "backup_command",
+               "Copy a store directory, also beside a running broker."),
+    "restore": ("mqcore.admin.backup", "restore_command",
+                "Make a store directory of a backup."),
+    "stat": ("mqcore.admin.store", "stat", "Queues of a store, with their messages."),
+    "dump": ("mqcore.admin.store", "dump", "Records of a store as JSON lines."),
+}, "Store directories: check, repair, back up, look into.")
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
 
-
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=LazyGroup, commands=COMMANDS, context_settings=HELP)
 @click.version_option(__version__, prog_name="mqcore")
 def main() -> None:
-    """A message broker that unmodified RocketMQ 4.x clients use as it is."""
+    """A message broker for RocketMQ clients, and its administration."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`mqcore repair`: make a store start again that `mqcore verify` calls damaged."""
+"""`mqcore store repair`: make a store start again that `mqcore store verify` calls damaged."""
 from __future__ import annotations
 
 import json

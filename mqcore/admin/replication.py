@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from mqcore.admin.lines import say
-from mqcore.admin.signing import signed
+from mqcore.admin.shell.connection import Connection, connects
 from mqcore.admin.store import json_option, log_option, store_argument
 from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
-from mqcore.client import Credentials
+from mqcore.client.config import split_addresses
 from mqcore.client.core.options import split_address
-from mqcore.client.errors import ClientError
+from mqcore.client.errors import ClientError, ConfigError
 from mqcore.replication import epochs
 from mqcore.replication.epochs import (
     EpochsError,
@@ -50,9 +50,14 @@ SUPERVISOR_TITLE = b"mqcore: supervisor"
 broker_id_option = click.option(
     "--broker-id", type=click.IntRange(1, MEMBER_ID_MAX), show_default="a slave's own, else 1",
     help="Its id among the brokers of its name; each has another one.")
-namesrv_option = click.option(
-    "-n", "--namesrv", multiple=True, default=("127.0.0.1:9876",), show_default=True,
-    metavar="HOST:PORT", help="A name server; may be repeated.")
+
+
+def _name_servers(connection: Connection) -> tuple[str, ...]:
+    """The addresses of the name servers. Raises click.UsageError."""
+    try:
+        return split_addresses(connection.namesrv)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
 
 
 @click.group("replication")
@@ -61,14 +66,12 @@ def replication_group() -> None:
 
 
 @replication_group.command("status")
-@namesrv_option
 @click.argument("broker")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array, an object for each.")
-@signed
-def status_command(namesrv: tuple[str, ...], broker: str, *, as_json: bool,
-                   credentials: Credentials | None) -> None:
+@connects
+def status_command(connection: Connection, broker: str, *, as_json: bool) -> None:
     """What the brokers of the name BROKER say: role, log, last epoch, how far behind."""
-    found = asyncio.run(states(namesrv, broker, credentials))
+    found = asyncio.run(states(_name_servers(connection), broker, connection.credentials))
     if not found:
         raise click.ClickException(f"no name server that answers knows a broker {broker}")
     rows = _rows(found)
@@ -121,11 +124,10 @@ def _rows(found: dict[str, PeerState | PeerError]) -> list[dict[str, Any]]:
 @click.option("--sync", "synchronous", is_flag=True,
               help="Acknowledge what a slave has, too (sync-master).")
 @click.option("--force", is_flag=True, help="Also when another broker has more of the log.")
-@namesrv_option
 @log_option
-@signed
-def promote_command(store: Path, namesrv: tuple[str, ...], log_folders: LogFolders | None, *,
-                    synchronous: bool, force: bool, credentials: Credentials | None) -> None:
+@connects
+def promote_command(connection: Connection, store: Path, log_folders: LogFolders | None, *,
+                    synchronous: bool, force: bool) -> None:
     """
     Make a master of the slave with STORE, which begins an epoch at the end of its log.
 
@@ -135,27 +137,27 @@ def promote_command(store: Path, namesrv: tuple[str, ...], log_folders: LogFolde
     """
     def check(pid: int) -> None:
         if not force:
-            _check_most(store, pid, log_folders, namesrv, credentials)
+            _check_most(store, pid, log_folders, connection)
 
     _change(store, lambda standing: promoted(standing, synchronous=synchronous), "master", check)
 
 
-def _check_most(store: Path, pid: int, log_folders: LogFolders | None, namesrv: tuple[str, ...],
-                credentials: Credentials | None) -> None:
+def _check_most(store: Path, pid: int, log_folders: LogFolders | None,
+                connection: Connection) -> None:
     """pid: of the broker that runs on the store, 0: none. Raises ClickException, EpochsError."""
     standing = epochs.read(store)
     if standing is None or standing.state is State.LEADS:
         return
     mine = standing.history
     name = mine.last.master.rpartition("/")[0]
-    found = asyncio.run(states(namesrv, name, credentials))
+    found = asyncio.run(states(_name_servers(connection), name, connection.credentials))
     others = {
         address: (state.history.last.number, state.end) for address, state in found.items()
         if isinstance(state, PeerState) and state.history is not None
         and state.history.log_id == mine.log_id}
     if not others:
         say(f"whether another broker {name} has more of the log is not known: none answers, as "
-            f"the name servers {', '.join(namesrv)} have them (-n)", err=True)
+            f"the name servers {connection.namesrv} have them (-n)", err=True)
         return
     # behind the answers: one of them may be this broker's own
     here = mine.last.number, log_end(store, pid, log_folders)

@@ -1,4 +1,4 @@
-"""`mqcore up`, `mqcore broker`, `mqcore namesrv`: the processes."""
+"""`mqcore up`, `mqcore broker run`, `mqcore namesrv run`: the processes."""
 from __future__ import annotations
 
 import logging

@@ -62,8 +62,8 @@ def _commands(namesrv: str) -> list[str]:
     """The first three commands to try; the default name server needs no option."""
     where = "" if namesrv == DEFAULT_NAMESRV else f" -n {namesrv}"
     return [
-        f"  try it      mqcore send{where} -t orders -p 'hello'",
-        f"              mqcore consume{where} -t orders -g me --count 1",
+        f"  try it      mqcore message send{where} -t orders -p 'hello'",
+        f"              mqcore message consume{where} -t orders -g me --count 1",
         "              mqcore status",
     ]
 

@@ -1,4 +1,4 @@
-"""`mqcore verify` and `mqcore store stat|dump`: look into a store at rest, stock or ours."""
+"""`mqcore store verify|stat|dump`: look into a store at rest, stock or ours."""
 from __future__ import annotations
 
 import base64
@@ -128,14 +128,9 @@ def verify_command(store: Path, as_json: bool, **options: Any) -> None:
     sys.exit(report.status)
 
 
-@click.group("store")
-def store_group() -> None:
-    """Look into a store directory at rest, stock or ours."""
-
-
 # -- stat ------------------------------------------------------------------------------------------
 
-@store_group.command("stat")
+@click.command("stat")
 @store_argument
 @force_option
 @log_option
@@ -157,7 +152,7 @@ def stat(store: Path, force: bool, as_json: bool, topic: str | None,
                    f"bytes, {report.figures['records']} records"
                    + _span(report.figures["first_time_ms"], report.figures["last_time_ms"]))
     if any(finding.severity == DAMAGE for finding in report.findings):
-        click.echo(f"{store} is damaged: `mqcore verify` says where", err=True)
+        click.echo(f"{store} is damaged: `mqcore store verify` says where", err=True)
 
 
 def described(queue: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +192,7 @@ def _time(time_ms: int) -> str:
 
 # -- dump ------------------------------------------------------------------------------------------
 
-@store_group.command("dump")
+@click.command("dump")
 @store_argument
 @force_option
 @log_option
@@ -253,7 +248,7 @@ def records(store: Path, *, topic: str | None = None, queue_id: int | None = Non
             say(f"record before log position {scan.position}: {error}", err=True)
     if scan.result < 0 and not _is_zero(files, scan.position):
         click.echo(f"no record at log position {scan.position}: the end, torn or damaged; "
-                   "`mqcore verify` says more", err=True)
+                   "`mqcore store verify` says more", err=True)
         sys.exit(1)
 
 

@@ -148,8 +148,9 @@ class Source:
             time.sleep(LOOK_AGAIN_S)
         if damaged:
             return found
-        raise BadStoreError(f"{found.damage}: the store is damaged, `mqcore verify {self.root}` "
-                            "shows all of it; --damaged takes it as it is")
+        raise BadStoreError(f"{found.damage}: the store is damaged, "
+                            f"`mqcore store verify {self.root}` shows all of it; "
+                            "--damaged takes it unchanged")
 
     def _open(self) -> None:
         """List and open the segments; one that goes meanwhile was the oldest."""
@@ -328,8 +329,8 @@ def _table(path: Path) -> tuple[bytes, os.stat_result] | None:
         return None
     if not path.exists() or not files.read(path).strip():
         return None                              # empty: a start begins with none, too
-    raise BadStoreError(f"{path}: no start can read it, nor {path.name}.bak: have `mqcore repair` "
-                        "look")
+    raise BadStoreError(f"{path}: no start can read it, nor {path.name}.bak: "
+                        "have `mqcore store repair` look")
 
 
 def _is_sound(name: str, raw: bytes) -> bool:

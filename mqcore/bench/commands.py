@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mqcore.admin.signing import signed
+from mqcore.admin.shell.connection import signs
 from mqcore.bench.control import BenchError, Target, find_target
 from mqcore.bench.load import (
     ConsumeOptions,
@@ -53,7 +53,7 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
     )):
         command = option(command)
-    return signed(command)
+    return signs(command)
 
 
 def _target(options: dict[str, Any]) -> Target:

@@ -174,9 +174,9 @@ def check_alone(settings: Settings, living: Collection[str]) -> None:
     if settings.is_slave or not living:
         return
     raise StandingError(
-        f"the store {settings.store.path} was made by mqcore restore, and a broker of its name "
-        f"answers at {', '.join(sorted(living))}, which may have more: stop it, or start this one "
-        'as a slave (replication.role = "slave"); without the file '
+        f"the store {settings.store.path} was made by mqcore store restore, and a broker of its "
+        f"name answers at {', '.join(sorted(living))}, which may have more: stop it, or "
+        'start this one as a slave (replication.role = "slave"); without the file '
         f"{settings.store_root / restored.NAME} this one leads whatever others have")
 
 

@@ -104,7 +104,7 @@ def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
     report = verify(store, locked=True, index=False, log_folders=log)
     damage = next((one for one in report.findings if one.severity == DAMAGE), None)
     if damage is not None:
-        raise RejoinError(f"the store is damaged, mqcore repair first: {damage.line()}")
+        raise RejoinError(f"the store is damaged, mqcore store repair first: {damage.line()}")
     return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"],
                    _nothing if force else _check_newer, before_cut)
 

@@ -1,4 +1,4 @@
-"""`mqcore consume` into a program that has read enough."""
+"""`mqcore message consume` into a program that has read enough."""
 from __future__ import annotations
 
 import json
@@ -24,7 +24,7 @@ def test_consume_ends_when_nothing_reads_its_output_and_the_group_gets_the_rest(
             for number in range(count):
                 name = producer.send(Message("T", BODY, keys=str(number))).queue.broker_name
         with subprocess.Popen(
-                [*MQCORE, "consume", "-n", broker.namesrv_addr, "-t", "T", "-g", "G"],
+                [*MQCORE, "message", "consume", "-n", broker.namesrv_addr, "-t", "T", "-g", "G"],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
             try:
                 assert command.stdout is not None

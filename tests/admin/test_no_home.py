@@ -4,9 +4,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import click
 import pytest
 
-from mqcore.admin.signing import credentials
+from mqcore.admin.shell.connection import connection
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import SettingsError
 from mqcore.client.consume.stores import LocalOffsets
@@ -54,10 +55,12 @@ def test_a_name_server_serves_and_refuses_what_it_cannot_keep(no_home: Path) -> 
     assert os.listdir(no_home) == []
 
 
-def test_commands_sign_with_no_profile_unless_one_is_named(no_home: Path) -> None:
-    assert credentials(None, None) is None
-    with pytest.raises(Exception, match="no home folder"):
-        credentials(None, "default")
+def test_commands_have_no_context_unless_one_is_named(
+        no_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    assert connection(None, None, None).credentials is None
+    with pytest.raises(click.ClickException, match="no home folder"):
+        connection(None, "default", None)
 
 
 def test_a_broadcasting_member_says_which_option_it_needs(no_home: Path) -> None:

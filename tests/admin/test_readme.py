@@ -12,7 +12,7 @@ from tests.imports import ROOT
 from tests.support.mqcore_process import MQCORE, mqcore_up
 
 NAME_SERVER = "127.0.0.1:9876"
-TRY = re.compile(r"^ +(?:try it +)?mqcore ((?:send|consume) .+)$", re.M)
+TRY = re.compile(r"^ +(?:try it +)?mqcore (message (?:send|consume) .+)$", re.M)
 PROGRAM = re.compile(r"```python\n(.*?)```\n\n(.+)", re.S)
 
 

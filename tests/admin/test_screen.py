@@ -163,8 +163,8 @@ def test_commands_leave_out_the_default_name_server(tmp_path: Path) -> None:
     default = settings(tmp_path, **{"broker.namesrv_addrs": "127.0.0.1:9876"})
     other = settings(tmp_path, **{"broker.namesrv_addrs": "127.0.0.1:9999"})
 
-    assert "mqcore send -t orders" in screen(default, {})
-    assert "mqcore send -n 127.0.0.1:9999 -t orders" in screen(other, {})
+    assert "mqcore message send -t orders" in screen(default, {})
+    assert "mqcore message send -n 127.0.0.1:9999 -t orders" in screen(other, {})
 
 
 def test_other_machines_are_told_the_advertised_address(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_broker_without_name_server_shows_no_commands_that_need_one(tmp_path: 
     text = screen(settings(tmp_path, **{"namesrv.embedded": "false"}), {})
 
     assert "name server none" in text
-    assert "mqcore send" not in text
+    assert "mqcore message send" not in text
 
 
 @pytest.mark.parametrize(("flush", "promise"), [

@@ -210,7 +210,7 @@ def test_after_all_of_it_a_killed_broker_starts_and_its_store_is_sound(tmp_path:
         broker.kill()
     with mqcore_up(tmp_path, LIGHT) as broker:
         honest.check(broker.broker_addr)
-    done = mqcore("verify", broker.store)
+    done = mqcore("store", "verify", broker.store)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`mqcore backup` and `mqcore restore` as people and scripts use them."""
+"""`mqcore store backup` and `mqcore store restore` as people and scripts use them."""
 from __future__ import annotations
 
 import contextlib
@@ -76,7 +76,7 @@ def test_a_repair_writes_to_its_own_copy_of_a_segment_that_a_backup_has_linked(
 
 def test_on_another_device_all_is_copied(tmp_path: Path, store: Path) -> None:
     with other_device(tmp_path / "mounted") as folder:
-        done = run("backup", store, folder / "backups", "--json")
+        done = run("store", "backup", store, folder / "backups", "--json")
         said = json.loads(done.stdout)
         assert (done.returncode, said["bytes"]["linked"]) == (0, 0)
         restore(folder / "backups", tmp_path / "restored")
@@ -86,20 +86,20 @@ def test_on_another_device_all_is_copied(tmp_path: Path, store: Path) -> None:
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, store: Path) -> None:
     with other_device(tmp_path / "mounted", 400_000) as folder:
-        done = run("backup", store, folder / "backups")
+        done = run("store", "backup", store, folder / "backups")
         assert done.returncode == 2
         assert b"No space left on device" in done.stderr
         assert done.stderr.count(b"\n") == 1
         assert Backups(folder / "backups").ids() == []
         assert [path.name for path in (folder / "backups").iterdir()] == [".lock"]
         to_folder(store, tmp_path / "backups")
-        done = run("restore", tmp_path / "backups", folder / "restored")
+        done = run("store", "restore", tmp_path / "backups", folder / "restored")
         assert done.returncode == 2
         assert b"No space left on device" in done.stderr
         assert not (folder / "restored").exists()
     with Path("/dev/full").open("wb") as full:
         done_to_full = subprocess.run(
-            [*COMMAND, "backup", str(store), "-"], stdout=full, stderr=subprocess.PIPE,
+            [*COMMAND, "store", "backup", str(store), "-"], stdout=full, stderr=subprocess.PIPE,
             timeout=COMMAND_TIMEOUT_S, check=False)
     assert done_to_full.returncode == 2
     assert b"No space left on device" in done_to_full.stderr
@@ -108,10 +108,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, store: Path)
 def test_a_stream_goes_through_a_pipe_and_is_a_tar(tmp_path: Path, store: Path) -> None:
     before = snapshot(store)
     (tmp_path / "unpacked").mkdir()
-    backup = run("backup", store, "-")
+    backup = run("store", "backup", store, "-")
     subprocess.run(["tar", "-x", "-C", tmp_path / "unpacked"], input=backup.stdout, check=True)
 
-    done = run("restore", "-", tmp_path / "restored", stdin=backup.stdout)
+    done = run("store", "restore", "-", tmp_path / "restored", stdin=backup.stdout)
 
     assert backup.returncode == done.returncode == 0, done.stderr
     assert b"verdict: sound" in done.stdout
@@ -128,28 +128,29 @@ def test_backups_are_listed_and_checked_and_old_ones_go(tmp_path: Path, store: P
     ids = [to_folder(store, folder, incremental=number in (1, 3)).manifest.id
            for number in range(4)]
 
-    made = json.loads(run("backup", store, folder, "--keep", 2, "--json").stdout)
+    made = json.loads(run("store", "backup", store, folder, "--keep", 2, "--json").stdout)
     listed = [json.loads(line)["id"]
-              for line in run("restore", folder, "--list", "--json").stdout.splitlines()]
-    checked = run("restore", folder / ids[3], "--check")
+              for line in run("store", "restore", folder, "--list", "--json").stdout.splitlines()]
+    checked = run("store", "restore", folder / ids[3], "--check")
 
     assert made["removed"] == ids[:2]            # the third is what the fourth goes on from
     assert listed == [ids[2], ids[3], made["id"]]
     assert (checked.returncode, b"sound" in checked.stdout) == (0, True)
     (folder / ids[2] / "commitlog" / f"{0:020d}").unlink()
-    checked = run("restore", folder / ids[3], "--check")
+    checked = run("store", "restore", folder / ids[3], "--check")
     assert checked.returncode == 1
     assert checked.stderr.count(b"\n") == 1
 
 
 def test_statuses_and_what_is_asked_wrongly(tmp_path: Path, store: Path) -> None:
     (tmp_path / "none").mkdir()
-    assert run("backup", tmp_path / "none", tmp_path / "backups").returncode == 2
-    assert run("backup", store, "-", "--incremental").returncode == 2
-    assert run("restore", tmp_path / "none", tmp_path / "restored").returncode == 2
-    assert run("restore", tmp_path / "none").returncode == 2
-    assert run("restore", tmp_path / "none", tmp_path / "r", "--until", "@x").returncode == 2
-    assert run("restore", "-", tmp_path / "r", stdin=b"x" * 512).returncode == 1
+    assert run("store", "backup", tmp_path / "none", tmp_path / "backups").returncode == 2
+    assert run("store", "backup", store, "-", "--incremental").returncode == 2
+    assert run("store", "restore", tmp_path / "none", tmp_path / "restored").returncode == 2
+    assert run("store", "restore", tmp_path / "none").returncode == 2
+    wrong = run("store", "restore", tmp_path / "none", tmp_path / "r", "--until", "@x")
+    assert wrong.returncode == 2
+    assert run("store", "restore", "-", tmp_path / "r", stdin=b"x" * 512).returncode == 1
 
 
 def test_a_position_may_be_written_as_a_segment_is_called() -> None:
@@ -162,7 +163,7 @@ def test_a_position_may_be_written_as_a_segment_is_called() -> None:
 def test_one_backup_at_a_time_is_made_in_a_folder(tmp_path: Path, store: Path) -> None:
     (tmp_path / "backups").mkdir()
     with alone_in(tmp_path / "backups"):
-        done = run("backup", store, tmp_path / "backups")
+        done = run("store", "backup", store, tmp_path / "backups")
     assert (done.returncode, b"another backup is being made there" in done.stderr) == (2, True)
 
 
@@ -191,8 +192,8 @@ def test_a_log_that_lies_elsewhere_comes_back_in_the_store(tmp_path: Path, store
     moved = copied(store, tmp_path / "store")
     (moved / "commitlog").rename(tmp_path / "disk")
 
-    assert run("backup", moved, tmp_path / "backups").returncode == 2
-    done = run("backup", moved, tmp_path / "backups", "--commit-log", tmp_path / "disk")
+    assert run("store", "backup", moved, tmp_path / "backups").returncode == 2
+    done = run("store", "backup", moved, tmp_path / "backups", "--commit-log", tmp_path / "disk")
 
     assert done.returncode == 0, done.stderr
     assert restore(tmp_path / "backups", tmp_path / "restored").report.status == 0

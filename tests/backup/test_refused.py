@@ -175,7 +175,7 @@ def test_a_terminal_obeys_no_name_in_a_manifest(tmp_path: Path, backups: Path) -
     twice = Entry(f"consumequeue/\x1b]0;x\x07\u202e/0/{0:020d}", 0, 0, 0, [])
     changed_manifest(backup_in(backups), files=[*manifest.files, twice, twice])
 
-    done = run("restore", backups, tmp_path / "restored")
+    done = run("store", "restore", backups, tmp_path / "restored")
 
     assert done.returncode == 1
     assert done.stderr.decode()[:-1].isprintable()
@@ -264,7 +264,7 @@ def test_a_member_twice_one_too_many_and_one_of_a_wrong_length_are_refused(
 def test_a_damaged_store_is_not_backed_up(tmp_path: Path, store: Path) -> None:
     broken = copied(store, tmp_path / "store")
     segment = broken / "commitlog" / f"{0:020d}"
-    with flip(segment, 5000), pytest.raises(BadStoreError, match="mqcore verify"):
+    with flip(segment, 5000), pytest.raises(BadStoreError, match="mqcore store verify"):
         to_folder(broken, tmp_path / "backups")
     segment.rename(tmp_path / "away")
     to_folder(broken, tmp_path / "backups")

@@ -77,7 +77,7 @@ def test_a_table_that_no_start_reads_is_taken_from_its_copy_or_refused(
     table, kept = (source / "config" / f"delayOffset.json{end}" for end in ("", ".bak"))
     table.write_text(text)
     kept.unlink(missing_ok=True)
-    with pytest.raises(BadStoreError, match=r"delayOffset\.json.*mqcore repair"):
+    with pytest.raises(BadStoreError, match=r"delayOffset\.json.*mqcore store repair"):
         to_folder(source, tmp_path / "refused")
     kept.write_text('{"offsetTable":{1:0}}')
     to_folder(source, tmp_path / "backups")

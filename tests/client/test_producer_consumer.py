@@ -7,7 +7,7 @@ import zlib
 import pytest
 from click.testing import CliRunner
 
-from mqcore.admin.messages import send_command
+from mqcore.admin.nouns.message_send import send_command
 from mqcore.client import (
     AsyncProducer,
     AsyncPushConsumer,
@@ -288,7 +288,7 @@ def test_a_client_without_a_name_server_says_so():
 
 async def command(name, *arguments):
     """Run a command as a process; returns its exit status and its lines of JSON."""
-    program = f"from mqcore.admin.messages import {name}; {name}()"
+    program = f"from mqcore.admin.nouns.message_send import {name}; {name}()"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, *arguments, stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

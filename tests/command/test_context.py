@@ -1,8 +1,10 @@
 """`mqcore context`, and what commands take of contexts, variables and options."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from mqcore.admin.shell import contexts
 from mqcore.admin.shell.connection import connection
 from tests.command.conftest import Cluster
 from tests.support.command import mqcore
+from tests.support.mqcore_process import MQCORE
 
 SECRET = "a-secret-of-many-letters"
 
@@ -129,16 +132,44 @@ def test_a_name_that_is_a_path_is_refused(name: str) -> None:
     assert mqcore("context", "add", name, "h:1").returncode == 2
 
 
-def test_a_context_that_wants_confirmation_refuses_without_it(
-        cluster: Cluster) -> None:
+def test_without_a_terminal_a_delete_wants_yes(cluster: Cluster) -> None:
     cluster.run("topic", "create", "C-kept")
-    assert mqcore("context", "add", "prod", cluster.namesrv, "--confirm").returncode == 0
 
-    done = mqcore("topic", "rm", "C-kept", "-x", "prod")
-    assert done.returncode == 2
-    assert "give --yes" in done.stderr
+    status, said = cluster.refused("topic", "rm", "C-kept")
+    assert status == 2
+    assert said == "delete topic C-kept: there is no terminal to ask: give --yes"
     assert "C-kept" in cluster.text("topic", "ls", "-q")
-    assert mqcore("topic", "rm", "C-kept", "-x", "prod", "--yes").returncode == 0
+
+
+@pytest.mark.parametrize(("confirm", "typed", "gone"), [
+    (False, "n", False), (False, "y", True), (True, "y", False), (True, "C-asked", True)])
+def test_a_terminal_is_asked(cluster: Cluster, confirm: bool, typed: str, gone: bool) -> None:
+    cluster.run("topic", "create", "C-asked")
+    contexts.save(contexts.Context("prod", cluster.namesrv, confirm=confirm), replace=True)
+
+    status, said = at_a_terminal("topic", "rm", "C-asked", "-x", "prod", typed=typed)
+    assert "delete topic C-asked with 0 messages" in said
+    assert status == (0 if gone else 1)
+    assert ("C-asked" in cluster.text("topic", "ls", "-q").splitlines()) is not gone
+    cluster.run("topic", "create", "C-asked")
+
+
+def at_a_terminal(*words: str, typed: str) -> tuple[int, str]:
+    """The exit status of a command at a terminal where `typed` is typed, and the screen."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [*MQCORE, *words])
+    said = b""
+    answered = False
+    with contextlib.suppress(OSError):             # the end of a terminal is an error
+        while chunk := os.read(terminal, 4096):
+            said += chunk
+            if not answered and (b"?" in said or b"to confirm:" in said):
+                os.write(terminal, typed.encode() + b"\n")
+                answered = True
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), said.decode()
 
 
 def test_secrets_of_any_characters_come_back(monkeypatch: pytest.MonkeyPatch) -> None:

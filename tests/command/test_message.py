@@ -151,7 +151,7 @@ def test_resend_stores_a_copy_or_hands_it_to_a_member(cluster: Cluster) -> None:
     place = f"M-again/{cluster.broker_name}/0/0"
     message_id = cluster.json("message", "get", place)["messages"][0]["offsetMessageId"]
 
-    copy = cluster.json("message", "resend", message_id)
+    copy = cluster.json("message", "resend", message_id, "--yes")
     assert (copy["queueId"], copy["queueOffset"]) == (0, 1)
 
     got: list[str] = []
@@ -162,7 +162,7 @@ def test_resend_stores_a_copy_or_hands_it_to_a_member(cluster: Cluster) -> None:
     with PushConsumer("G-again", "M-again", listen, namesrv=cluster.namesrv, start="latest"):
         wait_until(lambda: cluster.run("group", "show", "G-again").returncode == 0
                    and cluster.json("group", "show", "G-again")["members"], "the member")
-        done = cluster.json("message", "resend", message_id, "-g", "G-again")
+        done = cluster.json("message", "resend", message_id, "-g", "G-again", "--yes")
         assert done["result"] == "CR_SUCCESS"
         assert len(got) >= 1
     assert cluster.refused("message", "resend", message_id, "-g", "G-none")[0] == 3

@@ -42,7 +42,7 @@ def test_a_reset_moves_to_a_time_or_an_offset_and_a_dry_run_does_not(
         "topic": topic, "broker": cluster.broker_name, "queueId": 0, "before": 2, "after": after,
         "change": after - 2}]
     assert offsets(cluster, group) == [2]
-    done = cluster.json("offset", "reset", group, topic, "--to", aim)
+    done = cluster.json("offset", "reset", group, topic, "--to", aim, "--yes")
     assert done["queues"] == tried["queues"]
     assert offsets(cluster, group) == [after]
 
@@ -50,7 +50,7 @@ def test_a_reset_moves_to_a_time_or_an_offset_and_a_dry_run_does_not(
 def test_a_reset_backward_only_moves_nothing_forward(cluster: Cluster) -> None:
     group, topic = filled(cluster, "backward")
 
-    cluster.json("offset", "reset", group, topic, "--to", "end", "--backward-only")
+    cluster.json("offset", "reset", group, topic, "--to", "end", "--backward-only", "--yes")
     assert offsets(cluster, group) == [2]
 
 
@@ -60,7 +60,7 @@ def test_offsets_are_copied_to_another_group(cluster: Cluster) -> None:
     tried = cluster.json("offset", "copy", group, "G-target", topic, "--dry-run")
     assert tried["online"] is False
     assert offsets(cluster, "G-target") == []
-    cluster.json("offset", "copy", group, "G-target", topic)
+    cluster.json("offset", "copy", group, "G-target", topic, "--yes")
     assert offsets(cluster, "G-target") == [2]
     assert cluster.refused("offset", "copy", "G-nothing", "G-target", topic)[0] == 3
 
@@ -72,7 +72,7 @@ def test_an_export_is_imported_for_another_group(cluster: Cluster, tmp_path: Pat
     file.write_text(cluster.text("offset", "export", group))
     assert json.loads(file.read_text()) == {"group": group, "offsets": [
         {"topic": topic, "broker": cluster.broker_name, "queueId": 0, "offset": 2}]}
-    done = cluster.json("offset", "import", file, "--group", "G-imported")
+    done = cluster.json("offset", "import", file, "--group", "G-imported", "--yes")
     assert [row["after"] for row in done["queues"]] == [2]
     assert offsets(cluster, "G-imported") == [2]
 

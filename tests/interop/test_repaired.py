@@ -1,6 +1,6 @@
 """
-Stores that `mqcore repair` has bridged, in stock hands: the store classes of 4.9.8 read all that
-was whole, and a stock broker builds the queues again and carries on.
+Stores that `mqcore store repair` has bridged, in stock hands: the store classes of 4.9.8 read
+all that was whole, and a stock broker builds the queues again and carries on.
 """
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_message_that_changed_at_rest_is_refused_by_name_and_the_others_are_se
             assert [record.body for record in decode_records(first.body)] == [f"{name} 0".encode()]
             assert second.code == 1, name
             assert second.remark == (f"the message at log position {positions[name]} is damaged: "
-                                     "see mqcore verify and mqcore repair")
+                                     "see mqcore store verify and mqcore store repair")
             assert [record.body for record in decode_records(third.body)] == [f"{name} 2".encode()]
 
 

@@ -158,7 +158,8 @@ def test_a_log_that_lost_its_end_since_a_clean_stop_is_damage(store: Store) -> N
     segments = sorted((store.root / "commitlog").iterdir())
     segments[-1].unlink()
 
-    with pytest.raises(DamagedStoreError, match=rf"it ended at {store.end} .*mqcore repair --dry"):
+    said = rf"it ended at {store.end} .*mqcore store repair --dry"
+    with pytest.raises(DamagedStoreError, match=said):
         store.start(ends=queue_ends.read(store.ends))
 
 

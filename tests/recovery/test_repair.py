@@ -1,4 +1,4 @@
-"""`mqcore repair`: a damaged store starts again, and no good record is lost on the way."""
+"""`mqcore store repair`: a damaged store starts again, and no good record is lost on the way."""
 from __future__ import annotations
 
 import contextlib
@@ -358,7 +358,7 @@ def test_the_command_asks_before_it_changes_anything(root: Path) -> None:
     one_bad_body(root)
     before = segment(root, 1).read_bytes()
 
-    refused = CliRunner().invoke(main, ["repair", str(root)], input="n\n")
+    refused = CliRunner().invoke(main, ["store", "repair", str(root)], input="n\n")
 
     assert refused.exit_code == 1
     assert "are bridged" in refused.output
@@ -367,9 +367,9 @@ def test_the_command_asks_before_it_changes_anything(root: Path) -> None:
 
 def test_the_command_repairs_and_ends_with_the_status_of_verify(root: Path) -> None:
     one_bad_body(root)
-    dry = CliRunner().invoke(main, ["repair", "--dry-run", str(root)])
-    done = CliRunner().invoke(main, ["repair", "--yes", str(root)])
-    again = CliRunner().invoke(main, ["repair", "--yes", str(root)])
+    dry = CliRunner().invoke(main, ["store", "repair", "--dry-run", str(root)])
+    done = CliRunner().invoke(main, ["store", "repair", "--yes", str(root)])
+    again = CliRunner().invoke(main, ["store", "repair", "--yes", str(root)])
 
     assert (dry.exit_code, done.exit_code, again.exit_code) == (1, 3, 3)
     assert "nothing was changed" in dry.output
@@ -381,7 +381,7 @@ def test_the_command_repairs_and_ends_with_the_status_of_verify(root: Path) -> N
 
 def test_the_command_leaves_a_running_store_alone(tmp_path: Path) -> None:
     with mqcore_up(tmp_path, OWN_SETTINGS) as broker:
-        refused = CliRunner().invoke(main, ["repair", "--yes", str(broker.store)])
+        refused = CliRunner().invoke(main, ["store", "repair", "--yes", str(broker.store)])
     assert refused.exit_code == 2
     assert "a broker runs on this store" in refused.output
 
@@ -398,8 +398,8 @@ def test_a_start_that_damage_stops_names_place_and_both_commands(root: Path) -> 
     text = str(start.value)
     assert f"{path}: at {position} (log position {one.physical_offset})" in text
     assert "wrong body CRC" in text
-    assert f"mqcore verify {root}" in text
-    assert f"mqcore repair --dry-run {root}" in text
+    assert f"mqcore store verify {root}" in text
+    assert f"mqcore store repair --dry-run {root}" in text
 
 
 def test_a_start_without_a_segment_in_between_names_both_commands(root: Path) -> None:
@@ -409,7 +409,7 @@ def test_a_start_without_a_segment_in_between_names_both_commands(root: Path) ->
         pass
 
     assert "no segment between" in str(start.value)
-    assert f"mqcore repair --dry-run {root}" in str(start.value)
+    assert f"mqcore store repair --dry-run {root}" in str(start.value)
 
 
 @pytest.mark.parametrize("call", ["write_at", "sync", "truncate", "rename"])

@@ -1,5 +1,5 @@
 """
-`mqcore verify` against a start, on stores that were changed at random: what it calls sound or
+`mqcore store verify` against a start, on stores that were changed at random: what it calls sound or
 mended by the next start is started, and after a clean stop holds every message; what a start
 refuses it calls damaged.
 """

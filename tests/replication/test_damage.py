@@ -59,5 +59,5 @@ def test_a_rotten_property_reaches_no_slave_until_it_is_mended(tmp_path: Path) -
 
 def said(master: MqcoreProcess) -> list[str]:
     """The positions that the master called damaged, a line each."""
-    return re.findall(r"the log is damaged at position (\d+): slave .*; mqcore verify \S+ says",
-                      master.output.read_text())
+    line = r"the log is damaged at position (\d+): slave .*; mqcore store verify \S+ says"
+    return re.findall(line, master.output.read_text())

@@ -116,8 +116,8 @@ def test_offsets_that_come_with_pulls_are_not_taken_at_a_slave(both: Pair) -> No
 def consume(namesrv_addr: str, topic: str, group: str, count: int) -> int:
     """How many messages a consumer of ours reads."""
     done = subprocess.run(
-        [sys.executable, "-m", "mqcore.admin.cli", "consume", "-n", namesrv_addr, "-t", topic,
-         "-g", group, "--count", str(count), "--timeout", "30"],
+        [sys.executable, "-m", "mqcore.admin.cli", "message", "consume", "-n", namesrv_addr,
+         "-t", topic, "-g", group, "--count", str(count), "--timeout", "30"],
         capture_output=True, text=True, check=True)
     return len(done.stdout.splitlines())
 

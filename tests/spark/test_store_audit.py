@@ -1,4 +1,4 @@
-"""The job `store-audit` finds what `mqcore verify` finds: the same words about the same places."""
+"""The job `store-audit` finds what `mqcore store verify` finds, with the same words and places."""
 from __future__ import annotations
 
 import json

@@ -363,7 +363,7 @@ def test_a_log_elsewhere_is_named_by_a_start_and_asked_for_by_verify_and_repair(
         file.write(raw)
     with pytest.raises(MqcoreError) as refused, mqcore_up(tmp_path, settings):
         pytest.fail("it started on damage")
-    assert f"mqcore verify --commit-log '{disk}' {store}" in str(refused.value)
+    assert f"mqcore store verify --commit-log '{disk}' {store}" in str(refused.value)
     assert verify(store, log_folders=LogFolders((disk,))).status == 1
 
     (store / "commitlog").symlink_to(disk)

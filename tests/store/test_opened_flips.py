@@ -4,7 +4,7 @@ says what it has cut or built again, or serves exactly what was stored: never a 
 
 The worker processes' own start, dispatch and reading, in a forked child for each byte
 (opened_flips.py). After a crash a start reads the log; after a clean stop it does not, and
-`mqcore verify` finds what has changed in it (tests/verify/test_flips.py).
+`mqcore store verify` finds what has changed in it (tests/verify/test_flips.py).
 MQCORE_TEST_FLIPS is the distance of the bytes that are flipped. The eight records are of several
 lengths and the entries of 20 bytes, so that every part of either is met in one of them; each run
 begins at other bytes.

@@ -174,7 +174,7 @@ def mqcore_namesrv(
     program: Sequence[str] = (),
 ) -> Iterator[MqcoreProcess]:
     """
-    Run `mqcore namesrv` alone on a free port; settings: of its file, section.key. ip: where it
+    Run `mqcore namesrv run` alone on a free port; settings: of its file, section.key. ip: where it
     listens. program: as for `start`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +184,7 @@ def mqcore_namesrv(
         "namesrv.listen_host": ip, "namesrv.listen_port": port,
         "namesrv.kv_config_path": folder / "kvConfig.json", **(settings or {}),
     }), encoding="utf-8")
-    started = start(["namesrv", "-c", str(config)], folder, program)
+    started = start(["namesrv", "run", "-c", str(config)], folder, program)
     started.namesrv_addr = f"{ip}:{port}"
     with _running(started):
         yield started

@@ -80,8 +80,8 @@ def test_a_setting_counts_and_a_wrong_one_is_said() -> None:
     with broker({"broker.name": "mine", "broker.auto_create_topic": False,
                  "broker.message_delay_levels": "1s 2s"}) as running:
         done = subprocess.run(
-            [sys.executable, "-m", "mqcore.admin.cli", "send", "-n", running.namesrv, "-t", "T",
-             "-p", "x"], capture_output=True, text=True, check=False, timeout=60)
+            [sys.executable, "-m", "mqcore.admin.cli", "message", "send", "-n", running.namesrv,
+             "-t", "T", "-p", "x"], capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode != 0
     with pytest.raises(TestingError, match=r"broker\.nmae"), broker({"broker.nmae": "x"}):
         pytest.fail("it started")

@@ -115,10 +115,10 @@ def test_a_url_names_the_certificate_to_show_and_commands_take_it(
     both = tmp_path / "both.pem"
     both.write_text("".join(file.read_text() for file in shown["good"]))
     for shows in (f"&cert={both}", f"&cert={locked}&key={key}&key_password_file={password}"):
-        sent = mqcore("send", "-n", url + shows, "-t", "shown", "-p", "x")
+        sent = mqcore("message", "send", "-n", url + shows, "-t", "shown", "-p", "x")
         assert (sent.returncode, '"SEND_OK"' in sent.stdout) == (0, True), sent.stderr
-    refused = mqcore("send", "-n", url, "-t", "shown", "-p", "x")
-    assert (refused.returncode, "certificate required" in refused.stderr) == (1, True)
+    refused = mqcore("message", "send", "-n", url, "-t", "shown", "-p", "x")
+    assert (refused.returncode, "certificate required" in refused.stderr) == (4, True)
 
 
 @pytest.mark.parametrize("wrong", [

@@ -1,4 +1,4 @@
-"""`mqcore verify` and `mqcore store stat|dump` as people call them."""
+"""`mqcore store verify` and `mqcore store stat|dump` as people call them."""
 from __future__ import annotations
 
 import base64
@@ -31,7 +31,7 @@ def positions(lines: list[dict[str, Any]]) -> list[int]:
 
 
 def test_a_sound_store_exits_with_0_and_says_so(basic: Path) -> None:
-    result = run("verify", basic)
+    result = run("store", "verify", basic)
 
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1] == "verdict: sound"
@@ -39,7 +39,7 @@ def test_a_sound_store_exits_with_0_and_says_so(basic: Path) -> None:
 
 
 def test_a_store_to_be_mended_exits_with_3(tmp_path: Path) -> None:
-    result = run("verify", unpack("crashed_torn", tmp_path))
+    result = run("store", "verify", unpack("crashed_torn", tmp_path))
 
     assert result.exit_code == 3
     assert "mend: commitlog/00000000000000262144 at 20668: " in result.stdout
@@ -47,7 +47,7 @@ def test_a_store_to_be_mended_exits_with_3(tmp_path: Path) -> None:
 
 def test_a_damaged_store_exits_with_1_and_the_worst_comes_first(basic: Path) -> None:
     with flip(basic / "commitlog/00000000000000000000", 100):
-        result = run("verify", basic)
+        result = run("store", "verify", basic)
 
     assert result.exit_code == 1
     assert result.stdout.startswith("damage: commitlog/00000000000000000000 at 0: a body with")
@@ -55,7 +55,7 @@ def test_a_damaged_store_exits_with_1_and_the_worst_comes_first(basic: Path) -> 
 
 def test_json_carries_verdict_findings_figures_and_queues(basic: Path) -> None:
     with flip(basic / "commitlog/00000000000000000000", 100):
-        report = json.loads(run("verify", "--json", basic).stdout)
+        report = json.loads(run("store", "verify", "--json", basic).stdout)
 
     assert report["status"] == 1
     assert report["verdict"] == "damaged"
@@ -66,7 +66,7 @@ def test_json_carries_verdict_findings_figures_and_queues(basic: Path) -> None:
     assert len(report["queues"]) == 17
 
 
-@pytest.mark.parametrize("arguments", [("verify",), ("store", "stat"), ("store", "dump")])
+@pytest.mark.parametrize("arguments", [("store", "verify"), ("store", "stat"), ("store", "dump")])
 def test_a_running_broker_is_said_and_exits_with_2(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -78,17 +78,17 @@ def test_a_running_broker_is_said_and_exits_with_2(
 
 
 def test_a_folder_without_a_store_exits_with_2(tmp_path: Path) -> None:
-    result = run("verify", tmp_path)
+    result = run("store", "verify", tmp_path)
 
     assert result.exit_code == 2
     assert "neither commitlog nor consumequeue" in result.output
 
 
 def test_delay_levels_are_taken_in_stocks_form(stock: dict[str, Path]) -> None:
-    assert run("verify", stock["delay_retry_dlq"], "--delay-levels",
+    assert run("store", "verify", stock["delay_retry_dlq"], "--delay-levels",
                "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h").exit_code == 0
-    assert run("verify", stock["delay_retry_dlq"], "--delay-levels", "2s").exit_code == 1
-    refused = run("verify", stock["delay_retry_dlq"], "--delay-levels", "soon")
+    assert run("store", "verify", stock["delay_retry_dlq"], "--delay-levels", "2s").exit_code == 1
+    refused = run("store", "verify", stock["delay_retry_dlq"], "--delay-levels", "soon")
     assert refused.exit_code == 2
     assert "'soon': expected 1 to 63 durations such as 10s 5m 2h" in refused.output
 

@@ -1,4 +1,4 @@
-"""Recorded requests to the name server, on the live embedded one and on `mqcore namesrv`."""
+"""Recorded requests to the name server, on the live embedded one and on `mqcore namesrv run`."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -324,7 +324,7 @@ def test_a_wrong_value_in_a_file_is_shown_with_file_key_and_what_was_expected(
 ) -> None:
     config = tmp_path / "bad.toml"
     config.write_text('[store]\nflush = "sometimes"\n')
-    code, said = refused(tmp_path, ["broker", "-c", str(config)])
+    code, said = refused(tmp_path, ["broker", "run", "-c", str(config)])
     assert code == 2
     assert all(word in said for word in (str(config), "store.flush", "sometimes", "async")), said
 
@@ -338,7 +338,7 @@ def test_a_stock_broker_conf_is_taken_with_one_warning(tmp_path: Path) -> None:
         "useReentrantLockWhenPutMessage = true", "sendMessageThreadPoolNums = 16",
         "flushDiskType = SYNC_FLUSH", f"listenPort = {port}", "brokerIP1 = 127.0.0.1",
         f"storePathRootDir = {tmp_path / 'store'}", "mapedFileSizeCommitLog = 67108864", ""]))
-    process = start(["broker", "-c", str(config)], tmp_path, MQCORE)
+    process = start(["broker", "run", "-c", str(config)], tmp_path, MQCORE)
     try:
         wait_until(lambda: "mqcore ready" in process.tail(), "a start")
         assert f"broker=127.0.0.1:{port}" in process.tail()

@@ -113,7 +113,7 @@ def seconds_to_first_connection(folder: Path) -> float:
     port = free_broker_port()
     folder.mkdir()
     began = time.monotonic()
-    process = start(["broker", *(word for setting in (
+    process = start(["broker", "run", *(word for setting in (
         f"store.path={folder / 'store'}", "broker.listen_host=127.0.0.1",
         "broker.advertised_ip=127.0.0.1", f"broker.listen_port={port}",
     ) for word in ("--set", setting))], folder, MQCORE)

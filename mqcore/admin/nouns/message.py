@@ -22,17 +22,12 @@ GREP_MAX = 100_000
 PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<broker>[^/]+)/(?P<queue>\d+)/(?P<offset>\d+)")
 
 
-@click.group("message")
-def message_group() -> None:
-    """Messages: get, find, tail, trace, resend."""
-
-
 # -- get ------------------------------------------------------------------------------------------
 
 TRACKS = (Column("GROUP", "group"), Column("STATE", "state"), Column("REMARK", "error"))
 
 
-@message_group.command("get")
+@click.command("get")
 @click.argument("which", metavar="ID|KEY|TOPIC/BROKER/QUEUE/OFFSET")
 @click.option("-t", "--topic", help="The topic of a key or of a client's id.")
 @click.option("--groups", "with_groups", is_flag=True, help="Also what each group did with it.")
@@ -110,7 +105,7 @@ def _expression(tags: str | None, sql: str | None) -> dict[str, Any]:
     return {"expression": sql, "sql": True} if sql else {"expression": tags or "*"}
 
 
-@message_group.command("find")
+@click.command("find")
 @_filters
 @click.option("--since", metavar="TIME", help="Stored then or later: `1h ago`, an ISO time.")
 @click.option("--until", metavar="TIME", help="Stored before.")
@@ -145,7 +140,7 @@ def _after(rows: Sequence[dict[str, Any]]) -> str:
     return units.iso_of(rows[-1]["stored"]) if rows else "TIME"
 
 
-@message_group.command("tail")
+@click.command("tail")
 @_filters
 @click.option("--since", metavar="TIME", help="From there on  [default: only new messages].")
 @click.option("--limit", type=click.IntRange(1), help="End after so many.")
@@ -183,7 +178,7 @@ CONSUMES = (Column("AT", "at"), Column("GROUP", "group"), Column("CLIENT", "clie
             Column("OUTCOME", "outcome"))
 
 
-@message_group.command("trace")
+@click.command("trace")
 @click.argument("message_id", metavar="ID")
 @click.option("--trace-topic", default="RMQ_SYS_TRACE_TOPIC", show_default=True,
               help="The topic that clients write traces to.")
@@ -225,7 +220,7 @@ def _trace_document(trace: MessageTrace) -> dict[str, Any]:
 
 # -- resend ---------------------------------------------------------------------------------------
 
-@message_group.command("resend")
+@click.command("resend")
 @click.argument("message_id", metavar="ID")
 @click.option("-t", "--topic", help="The topic of a client's id.")
 @click.option("-g", "--group", help="Hand it to a member of this group, and store no copy.")

@@ -76,6 +76,19 @@ def _named(access_key: str | None) -> Credentials | None:
     return Credentials(access_key, secret)
 
 
+_ACCESS_OPTION = click.option(
+    "--access-key", metavar="KEY",
+    help=f"Sign as this account; its secret key is {SECRET_VARIABLE}, or asked for  "
+         f"[env: {ACCESS_VARIABLE}].")
+_CONTEXT_OPTION = click.option(
+    "-x", "--context", metavar="NAME",
+    help=f"A context (`mqcore context ls`)  [env: {CONTEXT_VARIABLE}].")
+_NAMESRV_OPTION = click.option(
+    "-n", "--namesrv", metavar="ADDRESSES",
+    help="Name servers, host:port;host:port; by TLS: rocketmq://host:port?tls=verify&ca=FILE  "
+         f"[env: {NAMESRV_VARIABLE}; default: {DEFAULT_NAME_SERVER}].")
+
+
 def connects(command: Callable[..., Any]) -> Callable[..., Any]:
     """A click command that gets `connection` in place of the options."""
 
@@ -84,16 +97,18 @@ def connects(command: Callable[..., Any]) -> Callable[..., Any]:
             **options: Any) -> Any:
         return command(connection=connection(namesrv, context, access_key), **options)
 
-    for option in (
-        click.option("--access-key", metavar="KEY",
-                     help=f"Sign as this account; its secret key is {SECRET_VARIABLE}, or asked "
-                          f"for  [env: {ACCESS_VARIABLE}]."),
-        click.option("-x", "--context", metavar="NAME",
-                     help=f"A context (`mqcore context ls`)  [env: {CONTEXT_VARIABLE}]."),
-        click.option("-n", "--namesrv", metavar="ADDRESSES",
-                     help="Name servers, host:port;host:port; by TLS: "
-                          "rocketmq://host:port?tls=verify&ca=FILE  "
-                          f"[env: {NAMESRV_VARIABLE}; default: {DEFAULT_NAME_SERVER}]."),
-    ):
+    for option in (_ACCESS_OPTION, _CONTEXT_OPTION, _NAMESRV_OPTION):
+        run = option(run)
+    return run
+
+
+def signs(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A click command that gets `credentials`, and connects by options of its own."""
+
+    @wraps(command)
+    def run(*, context: str | None, access_key: str | None, **options: Any) -> Any:
+        return command(credentials=connection(None, context, access_key).credentials, **options)
+
+    for option in (_ACCESS_OPTION, _CONTEXT_OPTION):
         run = option(run)
     return run

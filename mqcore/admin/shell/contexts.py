@@ -27,6 +27,8 @@ from mqcore.admin.shell import toml
 from mqcore.admin.shell.exits import Exit, Failure, NotFound
 from mqcore.client import Credentials
 from mqcore.client.config import split_addresses
+from mqcore.wire import home
+from mqcore.wire.home import NoHomeError
 from mqcore.wire.printable import printable
 
 FOLDER_VARIABLE = "MQCORE_CONFIG_HOME"
@@ -73,11 +75,14 @@ class Context:
 
 
 def folder() -> Path:
-    """Where contexts are."""
-    home = os.environ.get(FOLDER_VARIABLE)
-    if home:
-        return Path(home)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "mqcore"
+    """Where contexts are. Raises Failure for a user without a home folder."""
+    given = os.environ.get(FOLDER_VARIABLE)
+    if given:
+        return Path(given)
+    try:
+        return Path(home.expanded(os.environ.get("XDG_CONFIG_HOME") or "~/.config")) / "mqcore"
+    except NoHomeError as error:
+        raise Failure(f"{error}; or set {FOLDER_VARIABLE}") from None
 
 
 def checked_name(name: str) -> str:
@@ -108,11 +113,15 @@ def names() -> tuple[str, ...]:
 def current() -> str | None:
     """The name of the context in use, or None."""
     try:
-        name = (folder() / "context").read_text()[:FILE_BYTES_MAX].strip()
+        file = folder() / "context"
+    except Failure:
+        return None                    # no home folder: no context is in use
+    try:
+        name = file.read_text()[:FILE_BYTES_MAX].strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"{folder() / 'context'}: cannot be read: {error}") from None
+        raise Failure(f"{file}: cannot be read: {error}") from None
     return checked_name(name) if name else None
 
 

@@ -37,6 +37,9 @@ NOT_FOUND_CODES = frozenset({
 })
 
 
+ACL_REMARK = "AclException"
+
+
 class Failure(click.ClickException):
     """One sentence on standard error, and an exit status."""
 
@@ -88,6 +91,8 @@ def status_of(error: BaseException) -> Exit:
         return Exit.UNKNOWN
     if isinstance(error, ConnectError):
         return Exit.UNKNOWN if error.stored is None else Exit.UNREACHABLE
+    if isinstance(error, RocketMQError) and ACL_REMARK in error.remark:
+        return Exit.DENIED                   # administration that is refused has code 1
     if isinstance(error, RocketMQError) and error.code in NOT_FOUND_CODES:
         return Exit.NOT_FOUND
     return Exit.REFUSED

@@ -209,10 +209,7 @@ async def _change(
 def _ask(plan: Plan, connection: Connection) -> None:
     """Returns when the change may be made; raises click.Abort or Failure."""
     if not sys.stdin.isatty():
-        if connection.confirm:
-            raise Failure(f"context {connection.context} wants confirmation, and there is no "
-                          "terminal to ask: give --yes", Exit.USAGE)
-        return
+        raise Failure(f"{plan.question}: there is no terminal to ask: give --yes", Exit.USAGE)
     say(plan.before.lines(), err=True)
     if connection.confirm and plan.name:
         typed = click.prompt(

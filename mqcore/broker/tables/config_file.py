@@ -70,8 +70,8 @@ def find(path: Path, decode: Callable[[bytes], Item]) -> Found[Item] | None:
         return None
     raise ConfigFileError(
         "; ".join(text for text in (trouble, backup_trouble) if text)
-        + f". Put a sound copy of {path.name} there, or have `mqcore repair` take out what cannot"
-          " be read; without the file and its .bak a start begins with an empty table")
+        + f". Put a sound copy of {path.name} there, or have `mqcore store repair` take out what "
+          "cannot be read; without the file and its .bak a start begins with an empty table")
 
 
 def load(path: Path) -> dict[str, Any] | None:

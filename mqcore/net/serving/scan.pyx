@@ -237,7 +237,7 @@ cdef const char* scan_trouble(const Found* found) noexcept nogil:
     if found.damaged < 0:
         return "the store cannot be read now: a file of it cannot be opened or mapped"
     snprintf(damage_remark, sizeof(damage_remark), "the message at log position %lld is damaged: "
-             "see mqcore verify and mqcore repair", <long long>found.damaged)
+             "see mqcore store verify and mqcore store repair", <long long>found.damaged)
     return damage_remark
 
 

@@ -10,7 +10,7 @@ JOBS: Final = {                        # name -> one line for the overview
     "archive": "Write topics to a table of Parquet files, each message once.",
     "lake-maintain": "Compact a table, drop what is old, remove orphans, keep the latest by key.",
     "replay": "Send messages of a table to a topic, each once and in order.",
-    "store-audit": "Check a store at rest, as `mqcore verify` does, on Spark.",
+    "store-audit": "Check a store at rest, as `mqcore store verify` does, on Spark.",
     "transactions": "What was decided about transactional messages, and what is open.",
     "trace": "Latencies, errors and retries, by the traces of clients.",
     "dlq": "What dead letters have in common, and dead letters sent again.",

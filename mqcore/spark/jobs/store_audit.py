@@ -1,6 +1,6 @@
 """
-The job `store-audit`: `mqcore verify`, spread over a cluster. The same rules, words and verdicts
-(docs/verify.md): the log is read in parts, and joined with consume queues and key index.
+The job `store-audit`: `mqcore store verify`, spread over a cluster. The same rules, words and
+verdicts (docs/verify.md): the log is read in parts, and joined with consume queues and key index.
 """
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class StoreAtRest:
             from_ms=wanted.from_ms, to_ms=wanted.to_ms, decided=wanted.decided)
 
     def judge(self) -> LogVerifier:
-        """What knows where reading goes on behind bytes that are no record, as `mqcore verify`."""
+        """Tells where reading continues behind bytes that are no record, as `store verify`."""
         files = self.listing()
         read_queues(files, Report(self.root), unclean=self.unclean)
         root = Path(self.root)
@@ -282,7 +282,7 @@ def _end(store: StoreAtRest) -> tuple[int, int]:
 
 
 def _tail(store: StoreAtRest, end: int, result: int) -> list[Trouble]:
-    """What lies behind the last whole record, if anything does; judged as by `mqcore verify`."""
+    """Bytes behind the last whole record, if any; judged as by `mqcore store verify`."""
     if store.judge().rest(end) < 0:
         return []
     flipped = result == ParseResult.PARSE_BAD_CHECKSUM and not store.unclean

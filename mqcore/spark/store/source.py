@@ -241,8 +241,8 @@ class StoreReader(DataSourceReader):
 
 
 def _damaged(root: str, trouble: Trouble) -> DamagedStore:
-    return DamagedStore(f"{root}: {trouble.text}: `mqcore verify` says more, failOnDamage=false"
-                        " reads on")
+    return DamagedStore(f"{root}: {trouble.text}: `mqcore store verify` says more, "
+                        "failOnDamage=false reads on")
 
 
 class FilteringReader(StoreReader):

@@ -119,8 +119,8 @@ def queue_folders(root: Path) -> Iterator[tuple[str, int, list[Path]]]:
 @dataclass(frozen=True)
 class QueueStore:
     """
-    The consume queues of a store as `mqcore verify` takes them: what has another name is none, nor
-    is a file of a queue that begins elsewhere than files do.
+    The consume queues of a store as `mqcore store verify` takes them: what has another name is
+    none, nor is a file of a queue that begins elsewhere than files do.
 
     file_bytes  what most files have
     """

@@ -1,1 +1,1 @@
-"""`mqcore repair`: makes a damaged store at rest start again, and keeps what it takes away."""
+"""`mqcore store repair`: makes a damaged store at rest start again; keeps what it takes away."""

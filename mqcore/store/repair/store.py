@@ -1,6 +1,6 @@
 """
-Repair of a store at rest, stock or ours: what `mqcore verify` calls damaged is made such that a
-broker starts, ours or a stock one, and reads on behind it.
+Repair of a store at rest, stock or ours: what `mqcore store verify` calls damaged is made such that
+a broker starts, ours or a stock one, and reads on behind it.
 
 The commit log is the truth: its damaged stretches are bridged (records.py), and what can be
 made from it again (queues, index, checkpoint) is moved away when it is wrong: the next start writes

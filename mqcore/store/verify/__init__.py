@@ -1,1 +1,1 @@
-"""`mqcore verify`: every rule of the format, held against a store at rest."""
+"""`mqcore store verify`: every rule of the format, held against a store at rest."""

@@ -1,4 +1,4 @@
-"""What `mqcore verify` says: findings, how bad each is, and the verdict (docs/verify.md)."""
+"""What `mqcore store verify` says: findings, how bad each is, and the verdict (docs/verify.md)."""
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field

@@ -1,0 +1,65 @@
+"""Groups of commands that import a command's module only to run or explain it."""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import click
+
+from mqcore.wire.printable import printable
+
+Commands = Mapping[str, tuple[str, str, str]]       # name -> module, object, one line
+HELP = {"help_option_names": ["-h", "--help"]}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are named, and loaded when they are asked for."""
+
+    def __init__(self, commands: Commands, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.table = commands
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a terminal obeys no character of an error's words."""
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            vars(error)["message"] = "\n".join(map(printable, error.message.split("\n")))
+            raise
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command; None for a name that is not in the table."""
+        if cmd_name not in self.table:
+            return None
+        module, name, _ = self.table[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str],
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; the error for another name suggests the nearest one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.table, n=1, cutoff=0.6)
+            if near:
+                vars(error)["message"] += f" Did you mean {near[0]!r}?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The names with their lines, without loading anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in self.table.items()])
+
+
+def group(name: str, commands: Commands, text: str) -> LazyGroup:
+    """A noun with its verbs."""
+    return LazyGroup(commands, name=name, help=text, context_settings=HELP)
