@@ -17,6 +17,7 @@ from mqcore.client.errors import (
     CODE_NO_NAME_SERVER,
     ConnectError,
     NoRouteError,
+    RequestTimeout,
     RocketMQError,
     broker_error,
 )
@@ -32,6 +33,7 @@ from mqcore.wire.command import Command
 FIRST_HEARTBEAT_S = 1.0
 DISCOVERY_INTERVAL_S = 120.0
 DOUBT_FIRST_S = 1.0
+OUTAGE_COUNT_MAX = 1_024        # addresses whose outages are told once
 
 log: Final = logging.getLogger("mqcore.client")
 
@@ -73,6 +75,7 @@ class ClientInstance:
         self.running: bool = False
         self._doubt_at = -2 * config.route_interval      # the next look at routes that are doubted
         self._doubt_s = 0.0                              # from the one before
+        self._out_since: dict[str, float] = {}           # address -> when its outage was told
 
     async def start(self) -> None:
         """Make the client id and start the timers.
@@ -125,7 +128,21 @@ class ClientInstance:
         """A queue as the application knows it."""
         return MessageQueue(self.unwrap(queue.topic), queue.broker_name, queue.queue_id)
 
+    def warn(self, error: RocketMQError, text: str, *what: object) -> None:
+        """Log a failure; those of an outage as one line, until the broker is there again."""
+        level = logging.WARNING
+        if isinstance(error, ConnectError | RequestTimeout | NoRouteError):
+            if error.broker in self._out_since or (self._out_since and not error.broker):
+                level = logging.DEBUG
+            elif len(self._out_since) < OUTAGE_COUNT_MAX:
+                self._out_since[error.broker] = time.monotonic()
+        log.log(level, text, *what)
+
     def _on_open(self, address: str) -> None:
+        since = self._out_since.pop(address, None)
+        if since is not None:
+            self._out_since.pop("", None)               # an error that named no address
+            log.info("%s is there again, after %.1f s", address, time.monotonic() - since)
         self.tell(Connected(client_id=self.client_id, address=address))
 
     def _on_lost(self, address: str, error: Exception | None) -> None:
@@ -186,7 +203,7 @@ class ClientInstance:
             try:
                 await self.routes.refresh(topic)
             except RocketMQError as error:
-                log.warning("refreshing the route of %s failed: %s", topic, error)
+                self.warn(error, "refreshing the route of %s failed: %s", topic, error)
 
     def doubt_routes(self, error: RocketMQError) -> None:
         """
@@ -227,7 +244,7 @@ class ClientInstance:
         try:
             await self.call(address, client_request(RequestCode.HEART_BEAT, body=body))
         except RocketMQError as error:
-            log.warning("heartbeat to %s failed: %s", address, error)
+            self.warn(error, "heartbeat to %s failed: %s", address, error)
 
     async def call(
         self, address: str, command: Command, *, timeout: float | None = None
@@ -251,7 +268,7 @@ class ClientInstance:
             try:
                 await self.call(address, client_request(RequestCode.UNREGISTER_CLIENT, dict(ext)))
             except RocketMQError as error:
-                log.warning("unregistering from %s failed: %s", address, error)
+                self.warn(error, "unregistering from %s failed: %s", address, error)
 
     async def stop(self) -> None:
         """End background tasks and connections."""

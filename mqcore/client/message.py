@@ -34,6 +34,13 @@ def _bytes_of(body: object) -> bytes:
     raise ConfigError(f"body: expected bytes or str, not {type(body).__name__}")
 
 
+def _joined(keys: Iterable[str]) -> str:
+    try:
+        return " ".join(keys)
+    except TypeError:
+        raise ConfigError(f"keys {keys!r}: expected a str, or several") from None
+
+
 class Message(MessageCore):
     """A message to send (client.md 2.14).
 
@@ -59,7 +66,9 @@ class Message(MessageCore):
         self.topic: str = topic
         self.body: bytes = body if type(body) is bytes else _bytes_of(body)
         self.flag: int = flag and whole(flag, "flag", -(1 << 31), (1 << 31) - 1)
-        joined = keys if keys is None or isinstance(keys, str) else " ".join(keys)
+        if tags is not None and not isinstance(tags, str):
+            raise ConfigError(f"tags {tags!r}: expected a str")
+        joined = keys if keys is None or isinstance(keys, str) else _joined(keys)
         self.describe(wait_store, tags or None, joined or None)
         if delay_level:
             self.properties[names.DELAY] = str(whole(delay_level, "delay_level", 0, 18))

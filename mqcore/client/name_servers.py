@@ -13,6 +13,7 @@ from mqcore.client.core.options import split_address
 from mqcore.client.errors import (
     CODE_NO_NAME_SERVER,
     ClientError,
+    ConfigError,
     ConnectError,
     NoRouteError,
     RemotingError,
@@ -27,6 +28,10 @@ from mqcore.wire.topics import BodyError, TopicRoute, decode_route, has_brokers
 DISCOVERY_PORT = 8080
 DISCOVERY_PATH = "/rocketmq/nsaddr"
 _ANSWER_BYTES_MAX = 64 * 1024
+_OF_EVERY_NAME_SERVER = frozenset({
+    RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO,
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+})
 
 
 class NameServers:
@@ -69,8 +74,14 @@ class NameServers:
             left = deadline - asyncio.get_running_loop().time()
             try:
                 async with asyncio.timeout(max(left, 0.001)):
-                    return await self._pool.invoke(
+                    answer = await self._pool.invoke(
                         address, command, timeout=max(left / (count - tried), 0.001))
+                if (answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                        and command.code in _OF_EVERY_NAME_SERVER):
+                    raise ConfigError(
+                        f"{address} is no name server: it does not know where topics are, as"
+                        " brokers do not. A name server listens at another port, 9876 as a rule")
+                return answer
             except RemotingError as error:
                 failure = error
             except TimeoutError:

@@ -5,7 +5,7 @@ import json
 from typing import Any, Self
 
 from mqcore.client.message import MessageQueue
-from mqcore.client.native.records import StoredRecord, fill
+from mqcore.client.native.records import StoredRecord, fill, set_bounds
 from mqcore.wire import properties as names
 from mqcore.wire.ids import offset_message_id
 from mqcore.wire.properties import TRANSACTION_PREPARED
@@ -82,6 +82,19 @@ class ReceivedMessage(StoredRecord):
         """The body as JSON; raises ValueError."""
         return json.loads(self.body)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles, for another process, as a ReceivedMessage: only the consumer that has it can say
+        that it is done."""
+        return _restored, (self.record, self.queue, self.topic, self.reconsume_times, self.bounds)
+
     def __repr__(self) -> str:
         return (f"<{type(self).__name__} {self.topic} {self.queue.broker_name}"
                 f"/{self.queue.queue_id} offset {self.queue_offset}, {self.body_size} bytes>")
+
+
+def _restored(record: bytes, queue: MessageQueue, topic: str, reconsume_times: int,
+              bounds: tuple[int, int]) -> ReceivedMessage:
+    message = ReceivedMessage.from_bytes(record, queue)
+    message.topic, message.reconsume_times = topic, reconsume_times
+    set_bounds(message, *bounds)
+    return message

@@ -404,14 +404,27 @@ class Sender:
             self.hooks.after_send(sending, None, error)
         if self._faults is not None and sending.sent_to is not None:
             self._note(sending, failed=True)
-        goes_on = sending.tries.goes_on(error, self._loop.time(), self.config.retry_codes)
-        if goes_on and not self.is_closed:
-            if sending.may_move and sending.queue is not None:
-                self._leave_lane(sending)
-                sending.queue, sending.is_alone = None, False
-            self._go(sending)
-        else:
+        now = self._loop.time()
+        pause: float | None = 0.0
+        if not sending.tries.goes_on(error, now, self.config.retry_codes):
+            pause = sending.tries.pause(error, now)
+        if pause is None or self.is_closed:
             self._end(sending, None, error)
+            return
+        if sending.may_move and sending.queue is not None:
+            self._leave_lane(sending)
+            sending.queue, sending.is_alone = None, False
+        if pause:
+            self._loop.call_later(pause, self._go_again, sending, error)
+        else:
+            self._go(sending)
+
+    def _go_again(self, sending: Sending, error: RocketMQError) -> None:
+        """After a pause."""
+        if self.is_closed:
+            self._end(sending, None, error)
+        elif not sending.is_ended:
+            self._go(sending)
 
     @staticmethod
     def local_error(error: Exception, sending: Sending) -> RocketMQError:

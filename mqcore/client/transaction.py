@@ -267,7 +267,7 @@ class TransactionScope:
 
     def __init__(self, message: Message, timeout: float | None) -> None:
         self.message = message
-        self.state: LocalTransactionState = LocalTransactionState.COMMIT   # of leaving well
+        self._state = LocalTransactionState.UNKNOWN
         self._timeout = timeout
         self._result: SendResult | None = None
 
@@ -278,24 +278,34 @@ class TransactionScope:
             raise ClientError("the transaction has not begun: use it as a context manager")
         return self._result
 
+    @property
+    def state(self) -> LocalTransactionState:
+        """The decision: UNKNOWN before the context is left, and after an exception left it to the
+        check; ROLLBACK from `rollback` on, and for a half message that was not safe."""
+        return self._state
+
     def rollback(self) -> None:
         """Drop the message when the context is left, well or by an exception."""
-        self.state = LocalTransactionState.ROLLBACK
+        self._state = LocalTransactionState.ROLLBACK
 
     def decision(self, error: BaseException | None) -> LocalTransactionState | None:
         """Of the client itself: what to send when the context is left; None: leave it open, the
         check decides.
         """
-        if error is not None and self.state is LocalTransactionState.COMMIT:
+        if self._state is LocalTransactionState.ROLLBACK:
+            return self._state
+        if error is not None:
             log.info("a transaction was left by %r: the check decides about %s", error,
                      self.result.message_id)
             return None
-        return self.state
+        self._state = LocalTransactionState.COMMIT
+        return self._state
 
     def not_safe(self) -> ClientError:
         """Of the client itself: the error for a half message that is stored, but not as it
         must be.
         """
+        self._state = LocalTransactionState.ROLLBACK
         return ClientError(f"the half message is not safe ({self.result.status.name}): it is rolled"
                            " back", topic=self.message.topic, stored=False)
 

@@ -42,8 +42,23 @@ class FakeBroker:
         self.registration = Registration()
         self.address = ""
         self.name_server = ""
+        self.server: asyncio.Server | None = None
+        self.writers: set[asyncio.StreamWriter] = set()
 
     # -- life -------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Listen: at the port that it had before, if it had one."""
+        port = int(self.address.rpartition(":")[2] or 0)
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", port)
+        self.address = f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    def end(self) -> None:
+        """Listen no more, and cut all connections."""
+        assert self.server is not None
+        self.server.close()
+        for writer in list(self.writers):
+            writer.close()
 
     async def register(self) -> None:
         table = TopicTable(DataVersion(len(self.topics), 1), dict(self.topics))
@@ -61,6 +76,7 @@ class FakeBroker:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tasks = set()
+        self.writers.add(writer)
         try:
             while True:
                 length = int.from_bytes(await reader.readexactly(4), "big")
@@ -77,6 +93,7 @@ class FakeBroker:
                 for client, held in list(members.items()):
                     if held is writer:
                         del members[client]
+            self.writers.discard(writer)
             writer.close()
 
     async def answer(self, command: Command, writer: asyncio.StreamWriter) -> None:
@@ -247,19 +264,16 @@ async def fake_cluster(
     """Our name server and fake brokers; yields its address and them."""
     async with name_server(settings, lambda: 1_000_000) as port:
         address = f"127.0.0.1:{port}"
-        brokers, servers = [], []
+        brokers = []
         for name in names or ("broker-a",):
             broker = FakeBroker(name)
-            server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-            broker.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            await broker.begin()
             broker.name_server = address
             await broker.register()
             brokers.append(broker)
-            servers.append(server)
         try:
             yield address, brokers
         finally:
-            for server in servers:
-                server.close()
             for broker in brokers:
+                broker.end()
                 await broker.registration.close()

@@ -1,5 +1,6 @@
 """The client's rules without I/O: vectors of docs/protocol, turned by hand."""
 import importlib.util
+import os
 import pickle
 
 import pytest
@@ -150,6 +151,12 @@ def test_bodies_are_compressed_so_that_they_read_back():
     assert (decompress(made, flags), flags, len(made) < len(body)) == (body, 0x301, True)
 
 
+@pytest.mark.parametrize("size", [0, 1, 100, 100_000, 4_194_303, 4_194_304])
+def test_a_body_that_would_not_become_smaller_stays_as_it_is(size):
+    body = os.urandom(size)
+    assert Compressor(Compression.ZLIB, 5).compress(body) == (body, 0)
+
+
 @pytest.mark.parametrize(("kind", "package"), [
     (Compression.LZ4, "lz4"), (Compression.ZSTD, "zstandard")])
 def test_compression_works_or_names_the_package_it_needs(kind, package):
@@ -236,6 +243,9 @@ def test_every_option_has_a_type_for_editors():
     (lambda: Message("T", 7), "body: expected bytes or str, not int"),
     (lambda: Message("T", "x", delay_level=19), "delay_level 19"),
     (lambda: Message("T", "x", flag=1 << 31), "flag"),
+    (lambda: Message("T", "x", keys=5), "keys 5: expected a str, or several"),
+    (lambda: Message("T", "x", keys=["a", 5]), "keys ['a', 5]: expected a str, or several"),
+    (lambda: Message("T", "x", tags=5), "tags 5: expected a str"),
     (lambda: Message("T", "x", properties={"a": 1}), "expected two str"),
     (lambda: Message("T", "x", properties={"a\x01": "b"}), "characters 1 and 2"),
     (lambda: Producer("a b", namesrv="h:1"), "group 'a b'"),

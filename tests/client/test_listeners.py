@@ -14,7 +14,10 @@ from mqcore.client import (
     AsyncPushConsumer,
     ClientError,
     ConfigError,
+    Consumer,
     ConsumeStatus,
+    LitePullConsumer,
+    PullConsumer,
     PushConsumer,
     Reject,
     Retry,
@@ -181,3 +184,17 @@ def test_a_call_without_hooks_costs_nothing_for_them(monkeypatch):
     hooks.add(Looks())
     asyncio.run(call.call([MESSAGE], QUEUE))
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("make", [
+    lambda group, **options: PushConsumer(group, "T", print, **options),
+    lambda group, **options: Consumer(group, "T", **options),
+    lambda group, **options: LitePullConsumer(group, **options),
+    lambda group, **options: PullConsumer(group, **options),
+])
+def test_a_group_whose_retry_topic_no_broker_takes_is_refused(make):
+    make("g" * 120, namesrv="h:1")
+    make("g" * 116, namesrv="h:1", namespace="abc")
+    for group, options in (("g" * 121, {}), ("g" * 255, {}), ("g" * 117, {"namespace": "abc"})):
+        with pytest.raises(ConfigError, match="expected at most 120 characters"):
+            make(group, namesrv="h:1", **options)

@@ -1,6 +1,8 @@
 """Messages that are cut natively say what the decoder in Python says, and refuse the same."""
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +134,29 @@ def test_bodies_are_read_as_text_and_json():
     assert message.text() == '{"a": "ü"}'
     assert message.json() == {"a": "ü"}
     assert repr(message) == "<ReceivedMessage T broker-a/3 offset 1, 11 bytes>"
+
+
+class Kept(ReceivedMessage):
+    """A message that knows what cannot be pickled."""
+
+    __slots__ = ("consumer",)
+
+
+@pytest.mark.parametrize("kind", [ReceivedMessage, Kept])
+def test_a_received_message_pickles_with_all_that_it_says(kind):
+    """The copy has no consumer, so it cannot say that the message is done."""
+    body, flag = compress(b"x" * 9_000)
+    (message,) = cut(encode_record(record_with(
+        body=body, sys_flag=flag, properties={"KEYS": "a b", "TAGS": "t"})), kind, QUEUE,
+        frozenset(), 5, 9)
+    message.topic, message.reconsume_times = "sent to", 3
+    if kind is Kept:
+        message.consumer = lambda: None
+
+    other = pickle.loads(pickle.dumps(message))
+    assert type(other) is ReceivedMessage
+    assert (other.topic, other.queue, other.reconsume_times) == ("sent to", QUEUE, 3)
+    assert (other.body, other.record) == (b"x" * 9_000, message.record)
+    assert other.properties == message.properties
+    assert other.properties["MAX_OFFSET"] == "9"
+    assert (other.message_id, other.keys, other.tags) == (message.message_id, ["a", "b"], "t")

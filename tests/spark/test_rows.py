@@ -60,7 +60,20 @@ def test_a_row_becomes_a_message_with_all_that_it_says():
         "KEYS": "a b", "n": "1"}
     assert (second.body, second.flag) == (b"two", 0)
     assert second.properties == {
-        "WAIT": "true", "UNIQ_KEY": "0123456789ABCDEF0123000000000100", "TAGS": "new", "KEYS": "k"}
+        "WAIT": "true", "UNIQ_KEY": "0123456789ABCDEF0123000000000100"}
+
+
+@pytest.mark.parametrize("given", [
+    {}, {"tags": [None]}, {"keys": [None]}, {"keys": [[]]}, {"keys": [[None]]}, {"keys": [[""]]},
+    {"keys": [[None, "a", None, "b"]]}])
+def test_a_null_in_a_column_is_none_whatever_the_map_has(given):
+    """The map of a frame from a topic still has the tags and keys that a query took away."""
+    one = batch(body=[b"x"], properties=[{"TAGS": "old", "KEYS": "k", "n": "1"}], **given)
+    (found,) = sent(messages(one, named(one)))
+    assert found.properties.get("TAGS") == (None if "tags" in given else "old")
+    keys = (given["keys"][0] or []) if "keys" in given else ["k"]
+    assert found.properties.get("KEYS") == (" ".join(filter(None, keys)) or None)
+    assert found.properties["n"] == "1"
 
 
 def test_a_copy_keeps_all_its_properties_and_gets_none():

@@ -15,7 +15,7 @@ from mqcore.client.admin.link import (
     some_at_once,
 )
 from mqcore.client.admin.topics import Topics
-from mqcore.client.core.options import check_group, check_topic
+from mqcore.client.core.options import check_consumer_group, check_group, check_topic
 from mqcore.client.errors import RocketMQError, broker_error
 from mqcore.client.message import MessageQueue
 from mqcore.wire import fastjson
@@ -186,7 +186,7 @@ class Groups(Topics, Link):
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """
         config = GroupConfig(
-            check_group(group), consume_enable, consume_from_min_enable,
+            check_consumer_group(check_group(group)), consume_enable, consume_from_min_enable,
             consume_broadcast_enable, retry_queue_count, retry_max_times, broker_id,
             which_broker_when_consume_slowly, notify_consumer_ids_changed_enable)
         _check(config)

@@ -136,7 +136,7 @@ class AsyncConsumer(Role):
         self._acks = _is_auto(ack)
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
         super().__init__(self._instance, f"consumer {group}")
-        name = self._instance.wrap(group_name(group))
+        name = group_name(self._instance, group)
         consume_from, start_ms = start_point(settings.start)
         rules = Rules(
             group=name, broadcast=settings.broadcast, consume_from=consume_from,

@@ -99,7 +99,7 @@ class AsyncLitePullConsumer(Role):
         self._settings = settings
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
         super().__init__(self._instance, f"lite pull consumer {group}")
-        name = self._instance.wrap(group_name(group))
+        name = group_name(self._instance, group)
         consume_from, start_ms = start_point(settings.start)
         rules = Rules(
             group=name, broadcast=settings.broadcast, has_retry_topic=False, manual_commit=True,

@@ -47,7 +47,8 @@ class QueueLocks:
                 )
                 locked = _queues(answer.body)
             except RocketMQError as error:
-                log.warning("locking queues of %s failed: %s", broker_name, error)
+                self._instance.warn(
+                    error, "locking queues of %s failed: %s", broker_name, error)
                 continue
             mine |= locked & set(wanted)
             others |= set(wanted) - locked
@@ -69,7 +70,8 @@ class QueueLocks:
                     timeout=LOCK_TIMEOUT_S,
                 )
             except RocketMQError as error:
-                log.warning("unlocking queues of %s failed: %s", broker_name, error)
+                self._instance.warn(
+                    error, "unlocking queues of %s failed: %s", broker_name, error)
 
     def _body(self, queues: list[MessageQueue]) -> bytes:
         return fastjson.dumps({

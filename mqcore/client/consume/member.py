@@ -28,10 +28,11 @@ from mqcore.client.consume.stores import OffsetStore
 from mqcore.client.core.consume_stats import TopicCounts
 from mqcore.client.core.offsets import Ask, start
 from mqcore.client.core.rebalance import Limits, changes
-from mqcore.client.errors import RocketMQError
+from mqcore.client.errors import BrokerError, ConfigError, RocketMQError
 from mqcore.client.events import Rebalanced
 from mqcore.client.instance import ClientInstance, steadily
 from mqcore.client.message import MessageQueue
+from mqcore.wire.codes import ResponseCode
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
 
 REBALANCE_S = 20.0
@@ -77,6 +78,7 @@ class GroupMember:
         self._announce = True
         self._all_taken = True
         self._learning = ""             # the topic whose route is asked for here
+        self._unknown: set[str] = set()         # topics of which that was said
         self._told: set[MessageQueue] = set()           # the application knows of
         instance.routes.on_change(self._on_route)
 
@@ -290,9 +292,22 @@ class GroupMember:
         try:
             self._announce |= await self._instance.routes.refresh(topic)
         except RocketMQError as error:
-            log.warning("no route of %s: %s", topic, error)
+            if isinstance(error, ConfigError) and not self._tasks:
+                raise                   # of the start
+            self._instance.warn(error, "no route of %s: %s", topic, error)
+        else:
+            self._say_unknown(topic)
         finally:
             self._learning = ""
+
+    def _say_unknown(self, topic: str) -> None:
+        """Once: a name that was mistyped looks like a topic without messages."""
+        if self._instance.routes.knows(topic) or topic == self.rules.retry_topic:
+            self._unknown.discard(topic)
+        elif topic not in self._unknown:
+            self._unknown.add(topic)
+            log.warning("group %s: no name server knows topic %s: it is looked for until it is"
+                        " made", self.rules.group, topic)
 
     async def _share(self, topic: str) -> list[MessageQueue] | None:
         """This member's queues of a topic; None while queues or members are unknown."""
@@ -314,7 +329,15 @@ class GroupMember:
                 self._all_taken = False
             return self.rules.allocate(self._instance.client_id, queues, members)
         except (RocketMQError, ValueError) as error:
-            log.warning("the share of %s in %s is unknown: %s", self.rules.group, topic, error)
+            if isinstance(error, BrokerError) and error.code == ResponseCode.SYSTEM_ERROR:
+                self._announce = True   # a broker that has begun anew knows no member
+                self._all_taken = False
+                log.debug("the members of %s are unknown: %s", self.rules.group, error)
+            elif isinstance(error, RocketMQError):
+                self._instance.warn(error, "the share of %s in %s is unknown: %s",
+                                    self.rules.group, topic, error)
+            else:
+                log.warning("the share of %s in %s is unknown: %s", self.rules.group, topic, error)
             return None
 
     async def _update(self, topic: str, share: list[MessageQueue]) -> bool:
@@ -340,7 +363,7 @@ class GroupMember:
         try:
             begin = await self._start_offset(queue)
         except RocketMQError as error:
-            log.warning("%s waits for its offset: %s", queue, error)
+            self._instance.warn(error, "%s waits for its offset: %s", queue, error)
             return
         shown = self._instance.shown(queue)
         counts = self.stats.setdefault(queue.topic, TopicCounts()).now
@@ -457,7 +480,8 @@ class GroupMember:
         try:
             await self._store.write(offsets, wait=wait)
         except RocketMQError as error:
-            log.warning("committing offsets of %s failed: %s", self.rules.group, error)
+            self._instance.warn(
+                error, "committing offsets of %s failed: %s", self.rules.group, error)
             return
         for queue, offset in offsets.items():
             touched[queue].committed = offset

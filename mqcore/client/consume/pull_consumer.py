@@ -42,7 +42,7 @@ class AsyncPullConsumer(Role):
         super().__init__(self._instance, f"pull consumer {group}")
         self._broadcast = settings.broadcast
         self._hooks = ConsumerHooks(group, config, settings)
-        self._group = self._instance.wrap(group_name(group))
+        self._group = group_name(self._instance, group)
         self._store = offset_store(self._instance, self._group, settings)
         self._send_back = SendBack(self._instance, self._group, settings.max_retries)
 

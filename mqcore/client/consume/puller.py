@@ -58,7 +58,7 @@ class Puller:
 
     async def loop(self, held: Held) -> None:
         """Pull one queue until it is dropped."""
-        broker_id = MASTER_ID
+        broker_id, failures = MASTER_ID, 0
         host, orderly = self._host, self._rules.orderly
         while not held.dropped:
             if flow.full(held.messages, host.limits, orderly=orderly) is not None:
@@ -79,14 +79,14 @@ class Puller:
             try:
                 result = await self._pull(held, subscription, broker_id)
             except RocketMQError as error:
-                broker_id = MASTER_ID
-                await self._after_failure(held, error)
+                broker_id, failures = MASTER_ID, failures + 1
+                await self._after_failure(held, error, failures)
                 continue
             except Exception:           # an answer that nobody had thought of must not stop it
                 log.exception("what %s answered cannot be read: it is asked again", held.queue)
                 await asyncio.sleep(flow.FAILED_S)
                 continue
-            broker_id = result.suggested_broker_id
+            broker_id, failures = result.suggested_broker_id, 0
             if held.dropped:
                 return
             if flow.step(result.status) is flow.NextStep.RESTART:
@@ -126,14 +126,18 @@ class Puller:
         if fresh:
             self._sink.arrived(held, fresh)
 
-    async def _after_failure(self, held: Held, error: RocketMQError) -> None:
+    async def _after_failure(self, held: Held, error: RocketMQError, failures: int) -> None:
+        """`failures` one after the other, this one included."""
         code = error.response_code if isinstance(error, BrokerError) else None
         self._instance.doubt_routes(error)
         if code is None:
             held.committed = None       # a broker that ended may have lost what it had not saved
         pause = flow.pause(code)
-        if pause == flow.FAILED_S:
-            log.warning("pulling from %s failed: %s", held.queue, error)
+        if code in flow.FORGOTTEN_CODES and failures == 1:
+            log.debug("pulling from %s failed, and is tried behind a heartbeat: %s", held.queue,
+                      error)
+        elif pause == flow.FAILED_S:
+            self._instance.warn(error, "pulling from %s failed: %s", held.queue, error)
         await asyncio.sleep(pause)
         if code in flow.FORGOTTEN_CODES or isinstance(error, ConnectError):
             # A broker forgets a member whose connection ends, and does not wait for the timer.

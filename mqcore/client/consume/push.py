@@ -33,7 +33,7 @@ from mqcore.client.consume.rules import Rules
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.stores import BrokerOffsets, LocalOffsets, OffsetStore
 from mqcore.client.consume.watch import slow_of, watch_loop
-from mqcore.client.core.options import check_group, check_topic
+from mqcore.client.core.options import check_consumer_group, check_group, check_topic
 from mqcore.client.errors import ConfigError
 from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
@@ -47,11 +47,11 @@ FORBIDDEN_GROUP = "DEFAULT_CONSUMER"
 LEAVE_S = 2.0                   # of a close's time, for commits and goodbyes
 
 
-def group_name(group: str) -> str:
-    """The group itself; raises ConfigError."""
+def group_name(instance: ClientInstance, group: str) -> str:
+    """The group as brokers know it; raises ConfigError."""
     if check_group(group) == FORBIDDEN_GROUP:
         raise ConfigError(f"group {group}: expected another name than Java's default")
-    return group
+    return check_consumer_group(instance.wrap(group))
 
 
 def offset_store(instance: ClientInstance, group: str, settings: GroupSettings) -> OffsetStore:
@@ -99,7 +99,7 @@ class AsyncPushConsumer(Role):
         self._settings = settings
         self._instance = ClientInstance(config, heartbeat=self._heartbeat, masters_only=False)
         super().__init__(self._instance, f"push consumer {group}")
-        name = self._instance.wrap(group_name(group))
+        name = group_name(self._instance, group)
         call = ListenerCall(listener, batch=settings.batch, in_thread=settings.run_in_thread)
         consume_from, start_ms = start_point(settings.start)
         rules = Rules(

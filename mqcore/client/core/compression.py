@@ -43,9 +43,11 @@ class Compressor:
         self._compress = _function(kind, level)
 
     def compress(self, body: bytes) -> tuple[bytes, int]:
-        """The body and the sysFlag bits to set; as it was, and 0, when that fails."""
+        """The body and the sysFlag bits to set; unchanged, and 0, when that fails or does not make
+        it smaller: a body of 4 MiB would grow beyond what a broker takes."""
         try:
-            return self._compress(body), self._flags
+            made = self._compress(body)
+            return (made, self._flags) if len(made) < len(body) else (body, 0)
         except Exception:       # a library's own errors: the message goes out as it is
             log.warning("a body of %d bytes could not be compressed", len(body), exc_info=True)
             return body, 0

@@ -5,10 +5,11 @@ import difflib
 from collections.abc import Iterable
 
 from mqcore.client.errors import ConfigError
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RETRY_PREFIX, ResponseCode
 
 GROUP_CHARACTERS_MAX = 255
 TOPIC_CHARACTERS_MAX = 127
+CONSUMER_GROUP_CHARACTERS_MAX = TOPIC_CHARACTERS_MAX - len(RETRY_PREFIX)    # it has a retry topic
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%|-_")
 
 
@@ -34,6 +35,17 @@ def split_address(address: str) -> tuple[str, int]:
 def check_group(group: str, parameter: str = "group") -> str:
     """The group itself; raises ConfigError when brokers would refuse it (client.md 2.2)."""
     return _check_name(group, parameter, GROUP_CHARACTERS_MAX)
+
+
+def check_consumer_group(name: str) -> str:
+    """The group itself, as brokers know it; raises ConfigError when they would refuse its members,
+    for `%RETRY%name` is a topic."""
+    if len(name) > CONSUMER_GROUP_CHARACTERS_MAX:
+        raise ConfigError(
+            f"group {name!r}: expected at most {CONSUMER_GROUP_CHARACTERS_MAX} characters of a"
+            f" consumer group and its namespace, not {len(name)}",
+            int(ResponseCode.MESSAGE_ILLEGAL))
+    return name
 
 
 def check_topic(topic: str, parameter: str = "topic") -> str:

@@ -162,24 +162,22 @@ cdef class ArrowRows:
     cdef int64_t properties(self, int64_t row, uint8_t* target) except -1:
         """
         All but the fixed ones, a separator before each; their bytes, written when there is a
-        target. ConfigError.
+        target. Tags and keys are those of their columns, where a null means none; without the
+        column, those of the map. ConfigError.
         """
         cdef int64_t total = 0, at, first, last
         cdef Cell tags = cell_of(&self._tags, row), keys, name, value
         cdef Literal text
-        cdef bint has_keys = False
         if tags.size:
             total += put_item(target, literal("TAGS"), &tags)
         if self._keys_ends != NULL:
             at = self._keys_offset + row
             if is_there(self._keys_there, at):
                 first, last = self._keys_ends[at], self._keys_ends[at + 1]
-                has_keys = last > first
                 total += self.joined(first, last, NULL if target == NULL else target + total)
         else:
             keys = cell_of(&self._key, row)
-            has_keys = keys.size > 0
-            if has_keys:
+            if keys.size:
                 total += put_item(NULL if target == NULL else target + total, literal("KEYS"), &keys)
         if self._map_ends == NULL or not is_there(self._map_there, self._map_offset + row):
             return total
@@ -189,8 +187,8 @@ cdef class ArrowRows:
             if not value.size:
                 continue
             if not self._verbatim and is_left_out(&name) and not (
-                    (not tags.size and is_literal(name.start, name.size, "TAGS"))
-                    or (not has_keys and is_literal(name.start, name.size, "KEYS"))):
+                    (not self._tags.is_given and is_literal(name.start, name.size, "TAGS"))
+                    or (not self._key.is_given and is_literal(name.start, name.size, "KEYS"))):
                 continue
             if target == NULL:
                 self.check(row, &name, &value)
@@ -199,17 +197,18 @@ cdef class ArrowRows:
         return total
 
     cdef int64_t joined(self, int64_t first, int64_t last, uint8_t* target) noexcept nogil:
-        """Keys of a list, parted by blanks, as one property; its bytes."""
+        """Keys of a list, parted by blanks, as one property; its bytes. Nulls are none."""
         cdef int64_t total = 0, at
         cdef Cell key, none
         none.start = NULL
         none.size = 0
-        if first == last:
-            return 0
-        total += put_item(target, literal("KEYS"), &none)
         for at in range(first, last):
             key = cell_of(&self._key, at)
-            if at > first:
+            if not key.size:
+                continue
+            if total == 0:
+                total = put_item(target, literal("KEYS"), &none)
+            else:
                 if target != NULL:
                     target[total] = c" "
                 total += 1

@@ -156,6 +156,11 @@ cdef class StoredRecord:
     def record(self):
         return self._record
 
+    @property
+    def bounds(self):
+        """The smallest and the largest offset of the queue when it was pulled; -1: not known."""
+        return self._min_offset, self._max_offset
+
 
 cdef bint take(StoredRecord made, const uint8_t* record, int64_t left) except False:
     """Fill `made` from the record at hand; raises RecordError for what is none."""
@@ -236,3 +241,8 @@ def fill(StoredRecord made not None, bytes record not None, queue):
         raise RecordError(f"{len(record)} bytes: expected one record")
     made.queue = queue
     made.topic = made.stored_topic
+
+
+def set_bounds(StoredRecord made not None, int64_t min_offset, int64_t max_offset):
+    """The queue's offsets when `made` was pulled, as its properties; -1: not known."""
+    made._min_offset, made._max_offset = min_offset, max_offset

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import pydoc
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -193,3 +194,15 @@ def test_both_faces_have_the_same_methods():
         assert waits.__doc__ == method.__doc__
         given = set(inspect.signature(method).parameters)
         assert {case[3].partition(".")[0] for case in CASES if case[0] == name} <= given, name
+
+
+def test_each_method_of_admin_shows_the_parameters_of_its_asyncio_one():
+    names = [name for name, one in inspect.getmembers(AsyncAdmin, inspect.iscoroutinefunction)
+             if not name.startswith("_") and name not in ("start", "close", "shutdown")]
+    assert len(names) > 80
+    for name in names:
+        method, waits = getattr(AsyncAdmin, name), getattr(Admin, name)
+        assert inspect.isfunction(waits), name
+        assert inspect.signature(waits) == inspect.signature(method), name
+        assert not inspect.iscoroutinefunction(waits), name
+        assert f"{name}(self" in pydoc.plain(pydoc.render_doc(waits)), name
