@@ -37,6 +37,7 @@ cpdef enum:
     TOPIC_LENGTH_MAX = 127
     PROPERTIES_LENGTH_MAX = 32767
     QUEUE_ID_END = 65535                 # no queue has this number or a higher one
+    LIVES_SEAL = 0x6C697665              # the prepared position of a marker (store/queue/lives.pxd)
 
     SYS_FLAG_COMPRESSED = 0x1
     SYS_FLAG_MULTI_TAGS = 0x2

@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 12
+    SHM_LAYOUT_VERSION = 13
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -280,7 +280,8 @@ cpdef enum:
     REQUEST_TEXT_MAX = 40000             # bytes of type and expression that serving looks up
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
-#    Its lives (mqcore/shm/retention.pyx): removal_asked, removal_begun, removal_done count alike.
+#    Its lives (mqcore/shm/retention.pyx): removal_answered follows removal_asked, removal_done
+#    removal_begun.
 cdef struct QueueEntry "mq_queue_entry":
     int64_t next_offset                  # of the next record of the queue; the writer
     uint64_t hash                        # the writer, once
@@ -291,7 +292,8 @@ cdef struct QueueEntry "mq_queue_entry":
     int32_t removal_begun                # the writer
     int32_t removal_asked                # the coordinator
     int64_t puts                         # requests that stored records of it, in this run; the writer
-    uint8_t writer_pad[16]
+    int32_t removal_answered             # the writer
+    uint8_t writer_pad[12]
     int64_t max_offset                   # entries readable below it; the dispatcher
     int64_t min_offset                   # the dispatcher
     int32_t removal_done                 # the dispatcher

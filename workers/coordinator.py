@@ -146,11 +146,11 @@ class Coordinator:
         reader.keys = IndexReader(str(files.index), settings.store.index_slot_count,
                                   settings.store.index_entry_count)
         self._reader = reader
-        self._queues = SharedQueues(segment, self._now_ms)
+        own = settings.broker
         self._own = OwnMessages(LogProducer(
-            segment, COORDINATOR.producer,
-            (settings.broker.advertised_ip, settings.broker.listen_port),
-            segment.incarnation(COORDINATOR.slot)), settings.broker.cluster)
+            segment, COORDINATOR.producer, (own.advertised_ip, own.listen_port),
+            segment.incarnation(COORDINATOR.slot)), own.cluster)
+        self._queues = SharedQueues(segment, self._now_ms, self._own, lambda: self._following)
         self._registrar = Registrar(settings, self._apply_order, self._adopt, self._pen,
                                     embedded_namesrv=self._inherited.embedded_namesrv,
                                     account=self._inherited.namesrv_account,

@@ -287,8 +287,9 @@ class Following:
         answer = await self._call(
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             {KNOWN_VERSION: self._core.groups.version.text})
-        if (answer.ext or {}).get(VERSION_IS_KNOWN) != "true":
-            await self._take(take_groups(self._core, answer.body))
+        if (answer.ext or {}).get(VERSION_IS_KNOWN) != "true" and await self._take(
+                take_groups(self._core, answer.body)):
+            self._offsets_at, self._offsets_version = 0.0, ""   # those of a group may go with it
 
     async def _ask_offsets(self) -> None:
         self._keep_transactions()

@@ -24,7 +24,8 @@ class Producer(Protocol):
     def append(
         self, topic: str, queue_id: int, body: bytes, properties: bytes, *, born_ms: int,
         flag: int, sys_flag: int, reconsume_times: int, tag: int,
-        born_host: tuple[str, int] | None, store_host: tuple[str, int] | None, waits: bool,
+        born_host: tuple[str, int] | None, store_host: tuple[str, int] | None,
+        prepared_position: int, waits: bool,
     ) -> bool: ...
 
     def refused(self) -> bool: ...
@@ -63,7 +64,7 @@ class OwnMessages:
         self, topic: str, queue_id: int, body: bytes, properties: Mapping[str, str], *,
         born_ms: int, flag: int = 0, sys_flag: int = 0, reconsume_times: int = 0,
         born_host: tuple[str, int] | None = None, store_host: tuple[str, int] | None = None,
-        waits: bool = False, done: Done | None = None,
+        prepared_position: int = 0, waits: bool = False, done: Done | None = None,
     ) -> None:
         done = done or _logged(topic)
         refusal = self._refusal(len(body))
@@ -79,7 +80,7 @@ class OwnMessages:
         self._waiting.append(_Message(topic, queue_id, body, text.encode("utf-8", "replace"), {
             "born_ms": born_ms, "flag": flag, "sys_flag": sys_flag,
             "reconsume_times": reconsume_times, "born_host": born_host, "store_host": store_host,
-            "waits": waits}, done))
+            "prepared_position": prepared_position, "waits": waits}, done))
         self._waiting_bytes += len(body)
         self._hand_over()
 

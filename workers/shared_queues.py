@@ -2,29 +2,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqcore.broker.ports import QueueGrowth
+from mqcore.broker.ports import AppendStatus, Put, QueueGrowth
+from mqcore.layout import LIVES_SEAL
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.retention import LogWords, QueueLives, QueueState
 from mqcore.shm.segment import Segment
+from mqcore.wire.codes import LIVES_TOPIC
+from mqcore.workers.own_messages import OwnMessages
 
 REMOVAL_TIMEOUT_MS = 2_500           # what an admin client waits for, and a bit less
 QUEUES_AT_ONCE = 256
 REMOVED_AT_ONCE = 2_000
 LOOKED_AT_ONCE = 50_000              # whether they are gone
+MARKER_BYTES_MAX = 2 << 10            # of a marker's body: it fits into any segment
+CONTINUES = "not removed yet; the removal continues"
 COUNT_COLUMNS = 3                    # of QueueLives.counts
 
 
 @dataclass
 class Removal:
-    """A removal that is under way: places in the table, who waits, until when."""
+    """A removal that is under way: places in the table, who waits, until when (Queues.remove)."""
 
-    numbers: list[int]
-    done: Callable[[bool], None]
-    deadline_ms: int
+    done: Callable[[str], None]
+    deadline_ms: int = 0
+    numbers: list[int] = field(default_factory=list)
+    markers: int = 0                     # on their way into the log
+    trouble: str = ""
+
+    def marked(self, put: Put) -> None:
+        """A marker is in the log, or is not."""
+        self.markers -= 1
+        if not put.status.stored:
+            self.trouble = f"not known to be removed: {put.status.name}"
+        elif put.status is not AppendStatus.PUT_OK and not self.trouble:
+            self.trouble = (f"removed here, and a loss of this host may bring them back: "
+                            f"{put.status.name}")
 
 
 def _end(queue: QueueState) -> int:
@@ -34,11 +50,15 @@ def _end(queue: QueueState) -> int:
 class SharedQueues:
     """The rules' Queues over shared memory. `tick` it every 100 ms or so."""
 
-    def __init__(self, segment: Segment, now_ms: Callable[[], int]) -> None:
+    def __init__(self, segment: Segment, now_ms: Callable[[], int], own: OwnMessages,
+                 follows: Callable[[], object]) -> None:
+        """own: takes markers; follows: whether the log is another broker's, and takes none."""
         self._lives = QueueLives(segment)
         self._words = LogWords(segment)
         self._gate = ReplicaPen(segment)
         self._now_ms = now_ms
+        self._own = own
+        self._follows = follows
         self._removals: list[Removal] = []
         self._counts: np.ndarray | None = None   # at the last look at their growth
 
@@ -85,22 +105,36 @@ class SharedQueues:
             yield QueueGrowth(state.topic, state.queue_id, messages, size, calls)
 
     def remove(
-        self, queues: Sequence[tuple[str, int]], done: Callable[[bool], None],
+        self, queues: Sequence[tuple[str, int]], done: Callable[[str], None],
         unless: Callable[[str], bool] | None = None,
     ) -> Generator[None, None, None]:
-        numbers: list[int] = []
+        removal = Removal(done)
         for first in range(0, len(queues), REMOVED_AT_ONCE):
-            some = queues[first:first + REMOVED_AT_ONCE]
-            if unless is not None:
-                some = [queue for queue in some if not unless(queue[0])]
-            found = self._lives.numbers(some)
-            if unless is not None:
-                self._lives.ask(found)
-            numbers += found
+            some = [queue for queue in queues[first:first + REMOVED_AT_ONCE]
+                    if unless is None or not unless(queue[0])]
+            numbers = self._lives.numbers(some)
+            if self._follows():
+                self._lives.ask(numbers)
+            else:
+                self._mark(removal, some)
+            removal.numbers += numbers
             yield
-        if unless is None:
-            self._lives.ask(numbers)
-        self._removals.append(Removal(numbers, done, self._now_ms() + REMOVAL_TIMEOUT_MS))
+        removal.deadline_ms = self._now_ms() + REMOVAL_TIMEOUT_MS
+        self._removals.append(removal)
+
+    def _mark(self, removal: Removal, queues: Sequence[tuple[str, int]]) -> None:
+        """Markers that name them (queue/lives.pxd), on their way into the log."""
+        bodies = [bytearray()]
+        for topic, queue_id in queues:
+            line = f"{topic}@{queue_id}\n".encode()
+            if len(bodies[-1]) + len(line) > MARKER_BYTES_MAX:
+                bodies.append(bytearray())
+            bodies[-1] += line
+        for body in filter(None, bodies):
+            removal.markers += 1
+            self._own.append(
+                LIVES_TOPIC, 0, bytes(body), {}, born_ms=self._now_ms(),
+                prepared_position=LIVES_SEAL, waits=True, done=removal.marked)
 
     def delete_expired_files(self) -> None:
         self._words.ask_deletion()
@@ -109,7 +143,9 @@ class SharedQueues:
         """Tell those whose queues are gone, and those who have waited long enough."""
         now_ms = self._now_ms()
         for removal in list(self._removals):
-            self._lives.let_go(removal.numbers, LOOKED_AT_ONCE)
-            if not removal.numbers or now_ms >= removal.deadline_ms:
+            if not removal.markers:
+                self._lives.let_go(removal.numbers, LOOKED_AT_ONCE)
+            gone = not removal.markers and (removal.trouble or not removal.numbers)
+            if gone or now_ms >= removal.deadline_ms:
                 self._removals.remove(removal)
-                removal.done(not removal.numbers)
+                removal.done(removal.trouble or ("" if gone else CONTINUES))

@@ -319,7 +319,7 @@ class Writer:
                 recovered.as_left or last.same_boot) else 0)
         indexed = max(indexed, recovered.first)
         if indexed < recovered.dispatch_from:
-            recovery.look_back(indexed, recovered.dispatch_from)
+            recovery.look_back(indexed, recovered.dispatch_from, recovered.end)
             recovered.dispatch_from = indexed
 
     def _recover(self, first_start: bool) -> Recovered:

@@ -204,6 +204,8 @@ def _finish(root: Path, manifest: Manifest, until: Until,
     log = RestingLog.restored(root, manifest)
     cut = until.cut(log)
     undone = places.deliveries(root, log, cut)
+    if cutting.ends_lives(log.folders, log.segment_bytes, cut, log.end):
+        cutting.remove_queues(root)
     cutting.cut_log(LogFolders((root / LOG,), store=root), manifest.segment_bytes, cut)
     entries = cutting.cut_queues(root, cut)
     cutting.cut_index(root, cut)

@@ -3,7 +3,8 @@ What a slave takes over of its master: topics, groups, consumer offsets, delay o
 
 ha.md 4, remoting.md 4.6 (RocketMQ 4.9.8: SlaveSynchronize). An answer is read to its
 end before anything of it is taken; one that cannot be read, or names what no table here can hold,
-changes nothing. Topics and groups that the master has no more go; offsets never do.
+changes nothing. Topics and groups that the master has no more go, and so do the offsets of a group
+that is gone, where the master has none either.
 
 Beyond stock: an offset that was committed here, while the master was away, stays until the master
 has it or a later one; the caller brings it there. And what counts as settled because the log says
@@ -29,6 +30,7 @@ from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, stored_topic
 from mqcore.layout import DELAY_LEVEL_MAX, GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
 from mqcore.store.paths import folder_name_trouble
 from mqcore.wire import fastjson
+from mqcore.wire.codes import SYSTEM_GROUP_PREFIX
 from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 from mqcore.wire.topics import DataVersion, TopicConfig
 
@@ -87,8 +89,22 @@ def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]
         if number % ROWS_A_TURN == 0:
             yield
     left = yield from _left_over(core, {**table, **light})
+    yield from _remove_deleted(core, {**table, **light})
     yield from fastjson.dismantled([document, table])          # tens of thousands of objects
     return TakenOffsets(left, transactions)
+
+
+def _remove_deleted(core: Core, table: Iterable[str]) -> Generator[None, None, None]:
+    """The offsets of groups that neither this table of the master's has nor that of its groups."""
+    kept = {key.partition(_SEPARATOR)[2] for key in table}
+    kept |= {commit.group for commit in core.own_commits.all()}
+    for number, group in enumerate(core.offsets.groups(), 1):
+        if group not in kept and core.groups.get(group) is None and not group.startswith(
+                SYSTEM_GROUP_PREFIX):
+            while not core.offsets.remove_group(group, ROWS_A_TURN):
+                yield
+        if number % ROWS_A_TURN == 0:
+            yield
 
 
 def keep_transactions(core: Core, transactions: Iterable[Commit]) -> None:

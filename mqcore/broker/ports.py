@@ -215,15 +215,15 @@ class Queues(Protocol):
         ...
 
     def remove(
-        self, queues: Sequence[tuple[str, int]], done: Callable[[bool], None],
+        self, queues: Sequence[tuple[str, int]], done: Callable[[str], None],
         unless: Callable[[str], bool] | None = None,
     ) -> Generator[None, None, None]:
         """
         Remove queues by (topic, queue id), with pauses: the next message of each gets offset 0.
         Those of topics for which `unless` says so at that moment stay; without it all go at once.
 
-        done  called once, later: True when they are gone, False when that takes too long to wait
-              for (it goes on by itself)
+        done  called once, later: with "" when they are gone, here and, where sends wait for
+              others, there; else with the reason
         """
         ...
 

@@ -151,7 +151,7 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     with epochs.held(store):             # first: a log that is cut in part leads no more
         epochs.write(store, follower)
     if position < end:
-        _cut(store, log, theirs.segment_bytes, position, last_ms)
+        _cut(store, log, theirs.segment_bytes, position, end, last_ms)
     return found
 
 
@@ -300,19 +300,24 @@ def _pieces(log: LogFolders, segment_bytes: int, start: int, end: int) -> Iterab
                 yield piece
 
 
-def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int, last_ms: int) -> None:
+def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int, end: int,
+         last_ms: int) -> None:
     """
     A store that was closed in order is so again, one whose last record is of `last_ms`, and its
-    next start reads no log. Else, and after a death on the way, that start looks at everything.
+    next start reads no log. Else, and after a death on the way, and where lives of queues end in
+    what is cut, that start looks at everything.
     """
     abort = store / "abort"
-    in_order = last_run.read(abort).clean
+    revives = cutting.ends_lives(log, segment_bytes, position, end)
+    in_order = last_run.read(abort).clean and not revives
     files.write_atomically(abort, b"")
     for name in (QUEUE_ENDS, OWN_OFFSETS_FILE, f"{OWN_OFFSETS_FILE}.bak"):
         path = store / "config" / name           # they speak of what is cut, too
         if path.exists():
             files.unlink(path)
     checkpoint.write(store / "checkpoint", Checkpoint())
+    if revives:
+        cutting.remove_queues(store)
     cutting.cut_queues(store, position)
     cutting.cut_index(store, position)
     cutting.cut_log(log, segment_bytes, position)

@@ -4,17 +4,21 @@ What may go: the words by which the log's beginning moves, and by which whole qu
 A queue's entry in shared memory stays for the whole run; removing the queue ends a *life* of it, and
 the next message for it begins another one at offset 0:
 
-  Q1  The coordinator counts removal_asked up, then LogState.removals_asked, and wakes the writer.
-  Q2  The writer, between two turns, sets next_offset to 0 and restart_position to where the log ends:
-      records below it belong to the old life. Then removal_begun follows removal_asked, then
-      LogState.removals_begun is counted up, and only then a record of the new life is published.
+  Q1  A master's coordinator appends a marker (mqcore/store/queue/lives.pxd), so that each copy of the
+      log knows of the removal. That of a slave, whose log is not its own, counts removal_asked up, then
+      LogState.removals_asked, and wakes the writer.
+  Q2  The writer, when a marker is in the log or between two turns, sets next_offset to 0 and
+      restart_position to where that is: records below it belong to the old life. Then it counts
+      removal_begun up (removal_answered follows removal_asked), then
+      LogState.removals_begun, and only then a record of the new life is published.
   Q3  The dispatcher deletes the queue's files before it dispatches any record that was published
       after Q2, sets min_offset and max_offset to 0, then removal_done to removal_begun. Records below
       restart_position get no entry, from Q2 on.
   Q4  Each step may be repeated: whoever dies, its successor finds the counters unequal and goes on.
 
-Nothing else is lost: the records stay in the log until their segment is deleted. Where a life began
-outlives the run in a file (mqcore/store/removals.py), so that no recovery brings an old life back.
+Nothing else is lost: the records stay in the log until their segment is deleted. Where a life began is
+read from the log at a start. Removals of a slave's own are kept in a file
+(mqcore/broker/tables/queue_restarts.py).
 """
 from dataclasses import dataclass
 
@@ -140,11 +144,12 @@ cdef class QueueLives:
 
     def let_go(self, list numbers, int count_max) -> None:
         """Take off the list's end the queues that are gone, up to the first that is not; so many."""
-        cdef int32_t number
+        cdef QueueEntry* entry
         while numbers and count_max > 0:
-            number = numbers[len(numbers) - 1]
-            if (load_i32_acquire(&self.shm.queues[number].removal_done)
-                    != self.shm.queues[number].removal_asked):
+            entry = &self.shm.queues[<int32_t>numbers[len(numbers) - 1]]
+            if load_i32_acquire(&entry.removal_answered) != entry.removal_asked or (
+                    load_i32_acquire(&entry.removal_done)
+                    != load_i32_acquire(&entry.removal_begun)):
                 return
             numbers.pop()
             count_max -= 1
@@ -155,7 +160,7 @@ cdef class QueueLives:
         """Queues whose removal is asked for and not begun."""
         return [state_of(self.shm, number) for number in range(self.count())
                 if load_i32_acquire(&self.shm.queues[<int32_t>number].removal_asked)
-                != self.shm.queues[<int32_t>number].removal_begun]
+                != self.shm.queues[<int32_t>number].removal_answered]
 
     def begin(self, list numbers, int64_t position) -> None:
         """End the life of these queues at `position`, the log's end (Q2)."""
@@ -164,7 +169,8 @@ cdef class QueueLives:
             entry = &self.shm.queues[<int32_t>number]
             store_i64_release(&entry.restart_position, position)
             store_i64_release(&entry.next_offset, 0)
-            store_i32_release(&entry.removal_begun, load_i32_acquire(&entry.removal_asked))
+            store_i32_release(&entry.removal_begun, entry.removal_begun + 1)
+            store_i32_release(&entry.removal_answered, load_i32_acquire(&entry.removal_asked))
         store_i32_release(&self.shm.log.removals_begun, self.shm.log.removals_begun + 1)
         doorbell_ring(&self.shm.slots[SLOT_DISPATCHER])
 

@@ -10,11 +10,14 @@ from typing import Final
 
 import numpy as np
 
-from mqcore.layout import CQ_FILLER_RECORD_SIZE
+from mqcore.layout import CQ_FILLER_RECORD_SIZE, LIVES_SEAL
 from mqcore.store import files
 from mqcore.store.index import files as index_files
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.paths import queue_folders
+from mqcore.store.paths import queue_folders, remove_queue
+from mqcore.store.verify.scan import LogScan
+from mqcore.wire.codes import LIVES_TOPIC
+from mqcore.wire.records import decode_record
 
 ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 SUM: Final = np.dtype([("end", ">u4"), ("crc", ">u4")])
@@ -54,6 +57,25 @@ def _cut_sums(path: Path, end: int) -> None:
 def _put_sum(path: Path, number: int, end: int) -> None:
     with files.opened(path, os.O_WRONLY) as fd:
         files.write_all(fd, np.array([(end, 0)], SUM).tobytes(), number * SUM.itemsize)
+
+
+def ends_lives(log: LogFolders, segment_bytes: int, cut: int, end: int) -> bool:
+    """
+    Whether lives of queues end in what is cut (queue/lives.pxd): the log that is left has records
+    of queues whose files are gone.
+    """
+    scan = LogScan(log.text(), [(start, segment_bytes) for start, _ in log.segments()], start=cut,
+                   stop=end, topic=LIVES_TOPIC.encode())
+    while (raw := scan.next()) is not None:
+        if decode_record(raw).prepared_transaction_offset == LIVES_SEAL:
+            return True
+    return False
+
+
+def remove_queues(root: Path) -> None:
+    """All queues: the next start writes them anew from the log. Raises OSError."""
+    for topic, queue_id, _ in list(queue_folders(root / QUEUES)):
+        remove_queue(root / QUEUES, topic, queue_id, None)
 
 
 def cut_queues(root: Path, cut: int) -> int:

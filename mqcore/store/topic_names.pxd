@@ -9,6 +9,7 @@ cdef extern from *:
     #define MQ_HALF_TOPIC "RMQ_SYS_TRANS_HALF_TOPIC"
     #define MQ_OP_TOPIC "RMQ_SYS_TRANS_OP_HALF_TOPIC"
     #define MQ_GIVEN_UP_TOPIC "TRANS_CHECK_MAX_TIME_TOPIC"
+    #define MQ_LIVES_TOPIC "rmq_sys_queue_lives"
     enum {
       MQ_SCHEDULE_TOPIC_LENGTH = sizeof(MQ_SCHEDULE_TOPIC) - 1,
       MQ_HALF_TOPIC_LENGTH = sizeof(MQ_HALF_TOPIC) - 1,
@@ -20,6 +21,7 @@ cdef extern from *:
     const char* HALF_TOPIC "MQ_HALF_TOPIC"              # half messages, until they are ended
     const char* OP_TOPIC "MQ_OP_TOPIC"                  # which half messages are ended
     const char* GIVEN_UP_TOPIC "MQ_GIVEN_UP_TOPIC"      # half messages that were asked about too often
+    const char* LIVES_TOPIC "MQ_LIVES_TOPIC"            # where the lives of queues end (queue/lives.pxd)
     enum:
         SCHEDULE_TOPIC_LENGTH "MQ_SCHEDULE_TOPIC_LENGTH"
         HALF_TOPIC_LENGTH "MQ_HALF_TOPIC_LENGTH"

@@ -209,7 +209,7 @@ class MemoryStore:
         return []
 
     def remove(
-        self, queues: Sequence[Queue], done: Callable[[bool], None],
+        self, queues: Sequence[Queue], done: Callable[[str], None],
         unless: Callable[[str], bool] | None = None,
     ) -> Generator[None, None, None]:
         yield
@@ -218,7 +218,7 @@ class MemoryStore:
                 continue
             for entry in self._queues.pop(queue, []):
                 self._records.pop(entry.position, None)
-        done(True)
+        done("")
 
     def delete_expired_files(self) -> None:
         """There are none."""

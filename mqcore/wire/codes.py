@@ -22,6 +22,7 @@ TEMPLATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"      # where delayed messages wait
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"     # half messages, until they are ended
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"    # which half messages are ended
+LIVES_TOPIC = "rmq_sys_queue_lives"         # ours: where the lives of queues end
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"       # half messages that were asked about too often
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
@@ -30,7 +31,8 @@ BENCHMARK_TOPIC = "BenchmarkTest"
 SEND_FORBIDDEN = frozenset((
     SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC))
 SYSTEM_TOPICS = SEND_FORBIDDEN | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
-UNLISTED_BEGINNINGS = ("RMQ_SYS_", "%", *SYSTEM_TOPICS)     # of what topics.json need not have
+# of what topics.json need not have
+UNLISTED_BEGINNINGS = ("RMQ_SYS_", "%", LIVES_TOPIC, *SYSTEM_TOPICS)
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 QUEUE_COUNT_MAX = 65_536            # of a topic
 PULL_FLAG_COMMIT = 0x1              # of a pull's sysFlag (remoting.md 4.2.1)

@@ -89,7 +89,7 @@ class FakeQueues:
 
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     removed: list[tuple[str, int]] = field(default_factory=list)
-    waiting: list[Callable[[bool], None]] = field(default_factory=list)
+    waiting: list[Callable[[str], None]] = field(default_factory=list)
     deletions: int = 0
     grown: list[QueueGrowth] = field(default_factory=list)
     settling: bool = False
@@ -112,7 +112,7 @@ class FakeQueues:
         yield self.all()
 
     def remove(
-        self, queues: Sequence[tuple[str, int]], done: Callable[[bool], None],
+        self, queues: Sequence[tuple[str, int]], done: Callable[[str], None],
         unless: Callable[[str], bool] | None = None,
     ) -> Generator[None, None, None]:
         yield
@@ -123,9 +123,9 @@ class FakeQueues:
     def delete_expired_files(self) -> None:
         self.deletions += 1
 
-    def finish(self, finished: bool = True) -> None:
+    def finish(self, trouble: str = "") -> None:
         for done in self.waiting:
-            done(finished)
+            done(trouble)
         self.waiting.clear()
 
 

@@ -148,10 +148,10 @@ def test_deleting_a_topic_removes_its_queues_and_no_others(bench: Bench) -> None
 def test_deleting_a_topic_that_takes_long_is_told_so(bench: Bench) -> None:
     bench.queues.queues = {("T", 0): 5}
     assert bench.ask(215, {"topic": "T"}) is None
-    bench.queues.finish(False)
+    bench.queues.finish("not removed yet")
 
     (_, answer), = bench.connections.sent
-    assert (answer.code, answer.remark) == (1, "1 queues are not removed yet; it goes on")
+    assert (answer.code, answer.remark) == (1, "1 queues are not removed yet")
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "SCHEDULE_TOPIC_XXXX", "rmq_sys_x", "", "a b"])

@@ -77,18 +77,43 @@ def test_a_slave_has_the_masters_tables_with_their_versions(master: Bench, slave
     assert tables(again) == tables(master)
 
 
-def test_what_the_master_deletes_goes_but_no_offset(master: Bench, slave: Bench) -> None:
+@pytest.mark.parametrize("removes", ["true", "false"])
+def test_what_the_master_deletes_goes(master: Bench, slave: Bench, removes: str) -> None:
     master.ask(17, TOPIC)
     master.ask(200, None, {"groupName": "G"})
     commit(master, 7)
     take(slave, master)
     master.ask(215, {"topic": "T"})
-    master.ask(207, {"groupName": "G", "removeOffset": "true"})
+    master.ask(207, {"groupName": "G", "removeOffset": removes})
     take(slave, master)
 
     assert "T" not in slave.tables.topics
     assert "G" not in slave.tables.groups
+    left = {} if removes == "true" else {0: 7}
+    assert slave.broker.core.offsets.of_queues("G", "T") == left
+    assert master.broker.core.offsets.of_queues("G", "T") == left
+
+
+def test_offsets_stay_that_the_master_does_not_have_of_a_group_that_it_has(
+    master: Bench, slave: Bench
+) -> None:
+    master.ask(200, None, {"groupName": "G"})
+    commit(master, 7)
+    take(slave, master)
+    master.broker.core.offsets.remove_group("G")              # as if its file had been lost
+    take(slave, master)
     assert slave.broker.core.offsets.of_queues("G", "T") == {0: 7}
+
+
+def test_offsets_of_a_group_that_is_gone_stay_while_the_master_lacks_what_was_committed_here(
+    master: Bench, slave: Bench
+) -> None:
+    commit(master, 7)
+    take(slave, master)
+    commit(slave, 9)
+    master.broker.core.offsets.remove_group("G")
+    assert take(slave, master) == [Commit("G", "T", 0, 9)]
+    assert slave.broker.core.offsets.of_queues("G", "T") == {0: 9}
 
 
 def test_offsets_go_back_with_the_masters(master: Bench, slave: Bench) -> None:

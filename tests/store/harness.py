@@ -82,7 +82,7 @@ class Run:
                         self.file_entries, multi_dispatch=self.multi_dispatch,
                         light_queues=self.light_queues)
 
-    def recover(self, *, clean: bool, checkpoint_ms: int = 0, **known: int) -> Recovered:
+    def recover(self, *, clean: bool, checkpoint_ms: int = 0, **known: Any) -> Recovered:
         found: Recovered = self._recovery().open_store(
             clean=clean, checkpoint_ms=checkpoint_ms, **known)
         self.segment.set_dispatched(found.dispatch_from, found.last_store_time_ms)

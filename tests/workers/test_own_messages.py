@@ -11,9 +11,10 @@ from mqcore.workers.own_messages import OwnMessages
 
 
 class FakeProducer:
-    """A ring with room for `room` messages; too large: a body of 9 bytes and more."""
+    """A ring with room for `room` messages of at most `size` bytes."""
 
-    def __init__(self, room: int = 10) -> None:
+    def __init__(self, room: int = 10, size: int = 8) -> None:
+        self.size = size
         self.room = room
         self.taken: list[tuple[str, int, bytes, bytes, dict[str, Any]]] = []
         self.results: list[tuple[int, int, int, int]] = []
@@ -21,7 +22,7 @@ class FakeProducer:
 
     def append(self, topic: str, queue_id: int, body: bytes, properties: bytes, **rest: Any
                ) -> bool:
-        if len(body) > 8:
+        if len(body) > self.size:
             raise ValueError("message: too large")
         if len(self.taken) >= self.room:
             return False
@@ -80,7 +81,7 @@ def test_hosts_times_and_the_cluster_go_along(own: OwnMessages, producer: FakePr
     assert producer.taken[1][3] == b"CLUSTER\x01D"
     assert producer.taken[0][4] | {"tag": 0} == {
         "born_ms": 5, "flag": 0, "sys_flag": 0, "reconsume_times": 0, "born_host": None,
-        "store_host": ("10.0.0.1", 2), "waits": True, "tag": 0}
+        "store_host": ("10.0.0.1", 2), "prepared_position": 0, "waits": True, "tag": 0}
 
 
 def test_what_finds_no_room_waits_in_order(own: OwnMessages, producer: FakeProducer) -> None:

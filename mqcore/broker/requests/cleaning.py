@@ -20,7 +20,7 @@ from mqcore.broker.request import (
     refused,
 )
 from mqcore.broker.tables.topics import name_trouble
-from mqcore.wire.codes import OP_TOPIC, SCHEDULE_TOPIC, RequestCode, ResponseCode
+from mqcore.wire.codes import LIVES_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.topics import TopicConfig
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
@@ -59,7 +59,8 @@ def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
     for some in core.ports.queues.some():
         queues += [
             (topic, queue_id) for topic, queue_id, _ in some
-            if core.topics.get(topic) is None and topic not in (SCHEDULE_TOPIC, OP_TOPIC)
+            if core.topics.get(topic) is None
+            and topic not in (SCHEDULE_TOPIC, OP_TOPIC, LIVES_TOPIC)
             and not topic.startswith(LIGHT_QUEUE_PREFIX)
         ]
         yield
@@ -75,7 +76,8 @@ def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
     for some in core.ports.queues.some():
         for topic, queue_id, next_offset in some:
             last = store.entry(topic, queue_id, next_offset - 1)
-            if topic != SCHEDULE_TOPIC and last is not None and last.position + last.size <= first:
+            if topic not in (SCHEDULE_TOPIC, LIVES_TOPIC) and last is not None and (
+                    last.position + last.size <= first):
                 queues.append((topic, queue_id))
         yield
     return (yield from _removed(core, request, queues))
@@ -97,9 +99,9 @@ def _removed(
         core.access.changed(
             request, {f"queue {queue_id} of {topic}": "there" for topic, queue_id in queues}, {})
 
-    def done(finished: bool) -> None:
-        frame = answer_frame(request, Answer(ResponseCode.SUCCESS) if finished else refused(
-            ResponseCode.SYSTEM_ERROR, f"{len(queues)} queues are not removed yet; it goes on"))
+    def done(trouble: str) -> None:
+        frame = answer_frame(request, Answer(ResponseCode.SUCCESS) if not trouble else refused(
+            ResponseCode.SYSTEM_ERROR, f"{len(queues)} queues are {trouble}"))
         if frame is not None:
             core.ports.connections.send(request.connection, frame)
 

@@ -224,6 +224,10 @@ class OffsetTable:
         first = store.entry(topic, queue_id, 0)
         return 0 if first is None or store.in_memory(first.position) else None
 
+    def groups(self) -> list[str]:
+        """All groups that have offsets, as they are now; there may be very many."""
+        return list(self._groups)
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups that have offsets of a topic, as they are now; there may be very many."""
         return list(self._topics.get(topic, ()))

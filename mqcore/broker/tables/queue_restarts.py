@@ -1,5 +1,6 @@
 """
-Removed queues over restarts: up to where in the log their records belong to an earlier life.
+Queues that a slave has removed by itself: up to where in the log their records belong to an earlier
+life. A master's removals are in the log (mqcore/store/queue/lives.pxd).
 
 mqcore/shm/retention.pyx says how a queue is removed. Its records stay in the log, and a recovery
 that reads them again must not bring the queue back; so the position at which the present life began

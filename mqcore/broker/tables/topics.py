@@ -24,6 +24,7 @@ from mqcore.store.paths import folder_name_trouble
 from mqcore.wire.codes import (
     BENCHMARK_TOPIC,
     DLQ_PREFIX,
+    LIVES_TOPIC,
     OFFSET_MOVED_TOPIC,
     PERM_INHERIT,
     PERM_READ,
@@ -141,7 +142,8 @@ class TopicTable(ConfigTable[TopicConfig]):
         """
         counts: dict[str, int] = {}
         for name, queue_id, _ in queues:
-            if (name not in self._entries and not name.startswith(LMQ_PREFIX)
+            if (name not in self._entries and name != LIVES_TOPIC
+                    and not name.startswith(LMQ_PREFIX)
                     and _may_be_made_again(name)):
                 counts[name] = max(counts.get(name, 0), queue_id + 1)
         for name, count in sorted(counts.items()):

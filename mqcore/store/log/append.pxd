@@ -39,4 +39,3 @@ cdef bint appender_has_work(Appender* a) noexcept nogil
 # What came before is in the file, between two turns; False: it is not, the file refuses it.
 cdef bint appender_settle(Appender* a) noexcept nogil
 cdef void appender_finish(Appender* a) noexcept nogil                   # writes and syncs the rest
-cdef void appender_drop_requests(Appender* a) noexcept nogil            # after a writer that died

@@ -24,7 +24,6 @@ from mqcore.layout cimport (
     PUT_QUEUE_TABLE_FULL,
     PUT_RAW_DAMAGED,
     PUT_SERVICE_NOT_AVAILABLE,
-    PUT_WRITER_RESTARTED,
     REFUSAL_DISK_FULL,
     REFUSAL_FLUSH_FAILED,
     REFUSAL_NONE,
@@ -78,9 +77,16 @@ from mqcore.store.log.queue_offsets cimport give_back_offsets, use_offset
 from mqcore.store.log.raw cimport RAW_RECORDS_MAX, RawBytes, may_begin, raw_look, raw_use_offsets
 from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_ring, gate_turn, gate_wait_ms
 from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_settle
+from mqcore.store.queue.lives cimport is_lives_topic, is_marker, lives_end, lives_tell
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.queue.place cimport queue_may_open
-from mqcore.store.record cimport record_place, record_store_time
+from mqcore.store.record cimport (
+    PARSE_RECORD,
+    RecordView,
+    record_parse,
+    record_place,
+    record_store_time,
+)
 
 cdef enum:
     RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
@@ -279,6 +285,19 @@ cdef int roll_status(Appender* a) noexcept nogil:
             in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
 
 
+cdef int end_lives(Appender* a, const uint8_t* bytes, int64_t size) noexcept nogil:
+    """The lives that staged records end are over once the records are in the file; PutStatus (QL3)."""
+    cdef RecordView record
+    cdef int64_t done = 0
+    if not commit(a):
+        return PUT_DISK_FAILED if a.unwiped else PUT_SERVICE_NOT_AVAILABLE
+    while done < size and record_parse(bytes + done, size - done, &record) == PARSE_RECORD:
+        if is_marker(&record) and lives_end(a.shm, &record, True, False):
+            lives_tell(a.shm)
+        done += record.size
+    return PUT_OK
+
+
 cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, AppendResult* result,
                int64_t* positions) noexcept nogil:
     """Give the records of one request their places; PutStatus."""
@@ -287,11 +306,15 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     cdef int64_t done = 0, offset
     cdef QueueEntry* entry
     cdef int status
+    cdef bint ends_lives
     if log_refuses(a.shm.log):
         return PUT_SERVICE_NOT_AVAILABLE
     status = multi_prepare(a.multi, &head, &records)
     if status != PUT_OK:
         return status
+    ends_lives = is_lives_topic(records + head.topic_start, head.topic_length)
+    if ends_lives and not commit(a):
+        return PUT_SERVICE_NOT_AVAILABLE
     if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
         return PUT_MESSAGE_ILLEGAL
     if (a.pool == NULL and (a.staged + head.bytes_total > a.staging_capacity or a.in_ring != NULL)
@@ -329,7 +352,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     a.staged += done
     a.appends_count += head.record_count
     a.bytes_count += done
-    return PUT_OK
+    return end_lives(a, target, done) if ends_lives else PUT_OK
 
 
 cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
@@ -364,7 +387,8 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
     else:
         memcpy(a.staging + a.staged if a.pool == NULL else pool_at(a.pool, position), bytes,
                raw.size)
-    raw_use_offsets(a, bytes, &raw)
+    if not raw.ends_lives:
+        raw_use_offsets(a, bytes, &raw)
     a.stored_ms = max(a.stored_ms, raw.store_time_ms)
     a.last_store_time_ms = max(a.last_store_time_ms, a.stored_ms)
     a.staged += raw.size
@@ -372,6 +396,11 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
     a.bytes_count += raw.size
     result.log_position = position
     result.record_count = raw.count
+    if raw.ends_lives:                                                                   # QL3
+        if not commit(a):
+            return PUT_DISK_FAILED if a.unwiped else PUT_SERVICE_NOT_AVAILABLE
+        raw_use_offsets(a, bytes, &raw)
+        a.used_count = 0
     if raw.ends_segment:
         if not roll(a):
             return PUT_DISK_FAILED if a.position > position or a.unwiped else roll_status(a)
@@ -559,36 +588,3 @@ cdef void appender_finish(Appender* a) noexcept nogil:
         for p in range(a.producers):
             gate_give_up(a.gate, p, &a.results[p])
         answer_all(a)
-
-
-cdef void appender_drop_requests(Appender* a) noexcept nogil:
-    """
-    What was in flight when an earlier writer died: whether it is in the log is not known here, so
-    each is answered as such, once, and none is appended a second time.
-    """
-    cdef int p
-    cdef Ring* ring
-    cdef AppendHead* head
-    cdef AppendResult* result
-    cdef uint8_t* record
-    cdef int32_t kind
-    for p in range(a.producers):
-        ring = &a.appends[p]
-        while ring_next(ring, &record, &kind) >= 0:
-            head = <AppendHead*>record
-            result = <AppendResult*>ring_claim(&a.results[p], sizeof(AppendResult))
-            if result == NULL:
-                continue                                     # its client runs into its time-out
-            result.connection = head.connection
-            result.opaque = head.opaque
-            result.producer_incarnation = head.producer_incarnation
-            result.queue_offset = 0
-            result.log_position = 0
-            result.queue_id = head.answer_queue_id
-            result.record_count = 1
-            result.status = PUT_WRITER_RESTARTED
-            result.request_flags = head.request_flags
-            ring_commit(&a.results[p], RESULT_PUT, sizeof(AppendResult))
-        ring_release(ring)
-        publish_results(a)
-        producer_wake(a.shm, a.producer[p])

@@ -27,7 +27,6 @@ from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.log.append cimport (
     appender_close,
-    appender_drop_requests,
     appender_finish,
     appender_has_work,
     appender_open,
@@ -41,6 +40,7 @@ from mqcore.store.log.appender cimport (
     TURN_BYTES_MAX,
     Appender,
 )
+from mqcore.store.log.dropped cimport requests_drop
 from mqcore.store.log.flush cimport (
     FlushService,
     flush_configure,
@@ -244,7 +244,7 @@ cdef class AppendLoop:
 
     def drop_requests(self) -> None:
         """Answer what an earlier writer left in the rings: it is not appended again."""
-        appender_drop_requests(self.a)
+        requests_drop(self.a)
 
     def run(self, int64_t slice_ms) -> None:
         """

@@ -29,6 +29,7 @@ cdef struct RawBytes:
     int32_t counted                   # of them
     int32_t uses                      # of queue offsets
     bint ends_segment                 # with a blank
+    bint ends_lives                   # of queues (queue/lives.pxd)
     int64_t store_time_ms             # the latest of a record
 
 # Whether the log is empty, and may as well begin there (A9).
@@ -41,5 +42,6 @@ cdef int raw_check(const uint8_t* bytes, int64_t length, int64_t position, int64
 # that they name; PutStatus.
 cdef int raw_look(Appender* a, const uint8_t* bytes, int64_t length, int64_t position,
                   RawBytes* raw) noexcept nogil
-# Moves the queues of staged records on behind them.
+# Moves the queues of staged records on behind them. Of records that end lives: once they are in the
+# file.
 cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw) noexcept nogil

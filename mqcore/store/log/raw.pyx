@@ -19,6 +19,7 @@ from mqcore.layout cimport (
 from mqcore.shm.tables cimport QUEUES_FULL, name_hash, queue_find_or_add, queue_hash
 from mqcore.store.log.appender cimport Appender, QueueLook, RawRecord
 from mqcore.store.log.queue_offsets cimport is_counted, use_offset
+from mqcore.store.queue.lives cimport is_lives_topic, is_marker, life_end, lives_end, lives_tell
 from mqcore.store.queue.multi_dispatch cimport (
     MultiReader,
     multi_may_name,
@@ -81,12 +82,15 @@ cdef int raw_check(const uint8_t* bytes, int64_t length, int64_t position, int64
     return PUT_OK if raw.size == length or raw.ends_segment else PUT_RAW_DAMAGED
 
 
-cdef bint can_be(Appender* a, int32_t queue, int64_t offset) noexcept nogil:
+cdef bint can_be(Appender* a, int32_t queue, int64_t offset, RawBytes* raw) noexcept nogil:
     """Whether it is no farther than a gap behind what the queue has, with this request so far (A7)."""
     cdef QueueLook* look = &a.looks[queue]
     if look.request != a.look:
         look.request = a.look
         look.next = a.shm.queues[queue].next_offset
+    if offset == 0 and look.next > 0:                                                   # QL2
+        raw.ends_lives = True
+        look.next = 0
     if look.next > 0 and offset - look.next > a.queue_gap_max:
         return False
     look.next = max(look.next, offset + 1)
@@ -119,8 +123,9 @@ cdef int open_queues(Appender* a, const uint8_t* bytes, RawBytes* raw) noexcept 
         if number[0] == QUEUES_FULL:
             return PUT_QUEUE_TABLE_FULL
         if number[0] >= 0 and not can_be(
-                a, number[0], load_i64(bytes + raw.records[i].start + RECORD_QUEUE_OFFSET)):
+                a, number[0], load_i64(bytes + raw.records[i].start + RECORD_QUEUE_OFFSET), raw):
             return PUT_RAW_DAMAGED
+        raw.ends_lives |= is_lives_topic(topic, length)
         raw.records[i].queue = number[0]
         raw.uses += 1
         if raw.records[i].may_name:
@@ -129,10 +134,22 @@ cdef int open_queues(Appender* a, const uint8_t* bytes, RawBytes* raw) noexcept 
     return PUT_OK
 
 
+cdef bint end_lives_at(Appender* a, const uint8_t* at, int64_t available,
+                       int32_t queue) noexcept nogil:
+    """Whether a record that is in the file by now ends a life: its own queue's, or others."""
+    cdef RecordView record
+    record_parse(at, available, &record)
+    if is_marker(&record):
+        return lives_end(a.shm, &record, True, False) > 0
+    return (queue >= 0 and record.queue_offset == 0 and a.shm.queues[queue].next_offset > 0
+            and life_end(&a.shm.queues[queue], record.log_position, True))
+
+
 cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw) noexcept nogil:
     cdef int32_t queue, i, k
     cdef const uint8_t* at
     cdef bint impossible = False                 # the dispatcher says it
+    cdef bint ended = False
     cdef RecordView record
     cdef MultiReader reader = MultiReader(
         shm=a.shm, enabled=a.multi.enabled, light_queues=a.multi.light_queues, adds=True,
@@ -140,6 +157,8 @@ cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw
     for i in range(raw.counted):
         at = bytes + raw.records[i].start
         queue = raw.records[i].queue
+        if raw.ends_lives:
+            ended |= end_lives_at(a, at, raw.size - raw.records[i].start, queue)
         if queue >= 0:
             use_offset(a, queue, load_i64(at + RECORD_QUEUE_OFFSET) + 1)
             a.shm.queues[queue].puts += 1
@@ -147,3 +166,5 @@ cdef void raw_use_offsets(Appender* a, const uint8_t* bytes, const RawBytes* raw
             record_parse(at, raw.size - raw.records[i].start, &record)
             for k in range(multi_queues(&reader, &record, a.multi.named, &impossible)):
                 use_offset(a, a.multi.named[k].queue, a.multi.named[k].offset + 1)
+    if ended:
+        lives_tell(a.shm)

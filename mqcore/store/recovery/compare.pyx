@@ -5,6 +5,7 @@ rules): which queues are missing, behind, begin too late, or hold entries that a
 import os
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport strlen
 from posix.fcntl cimport O_CLOEXEC, O_RDONLY
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
@@ -20,6 +21,7 @@ from mqcore.shm.segment cimport Segment, Shm
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.queue.as_left cimport files_as_left, folder_as_left, root_as_left, topic_as_left
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_file_path
+from mqcore.store.queue.lives cimport is_marker, lives_end
 from mqcore.store.io cimport store_io
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_next_use, log_segment
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
@@ -28,16 +30,19 @@ from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
     RecordView,
+    record_check,
     record_parse,
 )
 from mqcore.store.recovery.cut cimport QueueCutting
 from mqcore.store.recovery.queues cimport CHUNK_ENTRIES, FoundQueue
+from mqcore.store.topic_names cimport LIVES_TOPIC
 from mqcore.wire.codes import UNLISTED_BEGINNINGS
 
 cdef enum:
     COMPARERS = 64                    # threads that wait for the disk
     STRANGERS_MAX = 10000             # queues of the log that have no files, noted by name
 
+NO_LIFE = 0x7FFFFFFFFFFFFFFF
 cdef int64_t TIMES_UNKNOWN = 0x7FFFFFFFFFFFFFFF      # no file is younger
 
 
@@ -182,15 +187,8 @@ cdef class QueueComparison(QueueCutting):
     cdef bint last_is_right(self, int32_t number) noexcept nogil:
         """Whether a queue's newest entry is the log's."""
         cdef int64_t newest = self.shm.queues[number].max_offset - 1
-        cdef int64_t first = newest // self.file_entries * self.file_entries
-        cdef char path[LOG_PATH_MAX]
-        cdef uint8_t raw[CQ_ENTRY_SIZE]
         cdef QueueItem item
-        queue_file_path(path, self.folder_text, &self.shm.queues[number], first)
-        if self.read_entries(path, newest - first, 1, raw) != 1:
-            return False
-        item = entry_decode(raw)
-        return self.entry_is_right(number, newest, &item)
+        return self.read_entry(number, newest, &item) and self.entry_is_right(number, newest, &item)
 
     def distrust(self, bint whole, bint doubted=False) -> None:
         """
@@ -222,6 +220,64 @@ cdef class QueueComparison(QueueCutting):
                 self.cut_at(number, wrong)
                 self.found[number].cut = False         # by the log's end; this is another matter
 
+    # -- lives (queue/lives.pxd) -------------------------------------------------------------------
+
+    def read_markers(self, int64_t limit) -> None:
+        """
+        Before records are read from `limit` on: end the lives that markers below it, which have
+        their entries in the queue of markers, say have ended.
+        """
+        cdef int32_t length = <int32_t>strlen(LIVES_TOPIC)
+        cdef int32_t number = queue_find(self.shm, <const uint8_t*>LIVES_TOPIC, length, 0, queue_hash(
+            name_hash(<const uint8_t*>LIVES_TOPIC, length, 0), 0))
+        cdef RecordView record
+        cdef QueueItem item
+        cdef int64_t offset
+        if number < 0:
+            return
+        for offset in range(self.shm.queues[number].min_offset, self.shm.queues[number].max_offset):
+            if self.read_entry(number, offset, &item) and self.read_record(&item, limit, &record) and (
+                    is_marker(&record)):
+                lives_end(self.shm, &record, False, True)
+
+    def remove_dead(self) -> int:
+        """
+        Delete the files of lives that have ended. Returns the log position from which entries of the
+        lives behind them are to be written, NO_LIFE: there are none.
+        """
+        cdef int64_t least = NO_LIFE
+        cdef int32_t number
+        cdef QueueEntry* queue
+        for number in range(self.shm.head.queue_count):
+            queue = &self.shm.queues[number]
+            if 0 <= self.found[number].first_position < queue.restart_position:
+                self.remove(number)
+                least = min(least, queue.restart_position)
+        return least
+
+    cdef bint read_entry(self, int32_t number, int64_t offset, QueueItem* item) noexcept nogil:
+        cdef int64_t first = offset // self.file_entries * self.file_entries
+        cdef char path[LOG_PATH_MAX]
+        cdef uint8_t raw[CQ_ENTRY_SIZE]
+        queue_file_path(path, self.folder_text, &self.shm.queues[number], first)
+        if self.read_entries(path, offset - first, 1, raw) != 1:
+            return False
+        item[0] = entry_decode(raw)
+        return True
+
+    cdef bint read_record(self, const QueueItem* item, int64_t limit,
+                          RecordView* record) noexcept nogil:
+        """The whole record of an entry that ends at `limit` at most; False: there is none."""
+        cdef int64_t size = self.shm.head.segment_size, left
+        cdef const uint8_t* at
+        if item.log_position < self.shm.log.first or item.record_size <= 0 or (
+                item.log_position + item.record_size > limit):
+            return False
+        left = (item.log_position // size + 1) * size - item.log_position
+        log_next_use(self.log)
+        at = log_segment(self.log, item.log_position)
+        return at != NULL and record_check(at, left, item.log_position, record) == PARSE_RECORD
+
     def missing_from(self, int64_t end, bint clean) -> int:
         """
         The log position from which entries are missing that the last run had, `end`: none are. A
@@ -245,7 +301,7 @@ cdef class QueueComparison(QueueCutting):
             if clean and queue.max_offset > found.known_max:
                 self.cut_at(number, found.known_max)
             if queue.max_offset < found.known_max and not found.cut:
-                missing = min(missing, max(first, found.last_end))
+                missing = min(missing, max(first, found.last_end, queue.restart_position))
         return missing
 
     # -- without a word from the last run ----------------------------------------------------------

@@ -28,6 +28,7 @@ from mqcore.store.log.folders import LogFolders
 from mqcore.store.io cimport wipe
 from mqcore.store.log.view cimport LogView, log_next_use, log_segment, log_view_close, log_view_open
 from mqcore.store.recovery.queue_ends import Hints, QueueEnds
+from mqcore.store.queue.lives cimport is_marker, life_end, lives_end, lives_tell
 from mqcore.store.queue.multi_dispatch cimport (
     MULTI_NAMES_MAX,
     MultiReader,
@@ -52,7 +53,7 @@ from mqcore.store.record cimport (
     record_check,
     record_parse,
 )
-from mqcore.store.recovery.compare cimport QueueComparison
+from mqcore.store.recovery.compare cimport NO_LIFE, QueueComparison
 from mqcore.store.recovery.recovered import Recovered, segments
 from mqcore.store.recovery.errors import DamagedStoreError, what_to_do
 
@@ -87,6 +88,8 @@ cdef class Recovery:
     cdef bint names_seen               # by a walk: records are in queues besides their own
     cdef bint names_only               # of what is walked over, each record's own queue is known
     cdef bint names_later              # queues are cut first: named ones are to be read in order
+    cdef bint is_running               # lives that end are the dispatcher's, too (queue/lives.pxd)
+    cdef int64_t lives_from            # where the first one ended that a walk met, or NO_LIFE
     cdef QueueComparison queues
     cdef LogEntries entries
     cdef object log_folders
@@ -100,6 +103,7 @@ cdef class Recovery:
                   bint multi_dispatch=False, bint light_queues=False):
         self.segment = segment
         self.shm = &segment.shm
+        self.lives_from = NO_LIFE
         self.log_folders = LogFolders.parse(os.fsencode(log_folder))
         self.queues = QueueComparison(segment, queue_folder, file_entries, stretch_bytes)
         self.log = <LogView*>malloc(sizeof(LogView))
@@ -149,7 +153,7 @@ cdef class Recovery:
         self.names_later = True
         cdef int64_t first = starts[0] if starts else 0
         cdef int64_t limit = self.segments_end(starts)
-        cdef int64_t check_from, missing, keep
+        cdef int64_t check_from, missing, keep, dead
         cdef bint exact = False
         cdef list foreign = []
         store_i64_release(&self.shm.log.first, first)
@@ -178,7 +182,10 @@ cdef class Recovery:
                 check_from = ends.end
                 self.last_time_ms = flushed_ms
             check_from = min(check_from, <int64_t>ends.end)
-        end, torn = self.walk(ends.end if exact else check_from, limit, True)
+        if exact:
+            check_from = ends.end
+        self.queues.read_markers(check_from)
+        end, torn = self.walk(check_from, limit, True)
         if same_boot and alone:
             self.judge_same_boot(starts, end, limit, torn)
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
@@ -190,13 +197,15 @@ cdef class Recovery:
                 f"{self.log_folders}: the log ends at position {end}, and it ended at {ends.end} when "
                 f"the broker was stopped: records are gone. {what_to_do(self.log_folders)}")
         keep = end if clean else min(check_from, end)
+        dead = min(self.lives_from, <int64_t>self.queues.remove_dead())
         queues = self.queues.cut_below(keep, end, clean)
         if exact or doubted:
             self.queues.distrust(True, doubted)
         missing = (self.queues.missing_from(keep, clean)
                    if exact or (ends is not None and not clean)
                    else self.queues.missing_by_log(keep, hints()))
-        self.look_back(missing, keep)
+        missing = min(missing, dead)
+        self.look_back(missing, keep, end)
         self.look_for_names(min(missing, keep), end)
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
@@ -206,15 +215,21 @@ cdef class Recovery:
         found.foreign_checksums = foreign
         return found
 
-    def look_back(self, int64_t position, int64_t end) -> None:
+    def look_back(self, int64_t position, int64_t end, int64_t log_end) -> None:
         """
-        Records in [position, end) are going to be dispatched again: enter their queues. Raises
-        DamagedStoreError where none can be read.
+        Records in [position, end) are going to be dispatched again: enter their queues. The records
+        behind them were read before, and are read once more: one may end a life that was not known
+        then (queue/lives.pxd). Raises DamagedStoreError where none can be
+        read.
         """
-        reached, reason = self.walk(position, end, True) if position < end else (end, "")
+        if position >= end:
+            return
+        reached, reason = self.walk(position, end, True)
         if reached < end:
             raise DamagedStoreError(self.damage_at(
                 reached, f"{reason or 'nothing'}, and the log goes on behind it up to {end}"))
+        self.walk(end, log_end, False)
+        self.queues.remove_dead()
 
     def look_for_names(self, int64_t position, int64_t end) -> None:
         """
@@ -353,8 +368,11 @@ cdef class Recovery:
         for number in range(self.shm.head.queue_count):
             store_i64_release(&self.shm.queues[number].next_offset,
                               self.dispatched_offset(&self.shm.queues[number]))
+        self.is_running = True
         self.walk(dispatched, published, False)
         end, torn = self.walk(published, limit, True) if limit else (0, "")
+        if self.lives_from < NO_LIFE:
+            lives_tell(self.shm)
         self.drop_segments(starts, end)
         self.wipe_behind(end, torn)
         self.entries.settle(end)
@@ -443,6 +461,8 @@ cdef class Recovery:
             return
         if not self.names_only:
             self.note_own(record)
+            if is_marker(record) and lives_end(self.shm, record, self.is_running, True):
+                self.lives_from = min(self.lives_from, record.log_position)
         if not self.names_later or self.names_only:
             self.note_named(record)
         elif not self.names_seen:
@@ -455,6 +475,9 @@ cdef class Recovery:
         number = queue_find_or_add(self.shm, record.topic, record.topic_length, record.queue_id, hash)
         if number < 0 or record.log_position < self.shm.queues[number].restart_position:
             return                             # of a life that was ended (mqcore/shm/retention.pyx)
+        if record.queue_offset == 0 and self.shm.queues[number].next_offset > 0 and life_end(
+                &self.shm.queues[number], record.log_position, self.is_running):             # QL2
+            self.lives_from = min(self.lives_from, record.log_position)
         if self.shm.queues[number].next_offset <= record.queue_offset:
             store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
 
