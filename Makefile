@@ -103,6 +103,7 @@ soak: tools
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/tls/test_floods.py tests/tls/test_half_open.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/attacks/test_name_server_floods.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
+	SOAK=1 $(BIN)/python -m pytest tests/client/test_lives.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/replication/faults $(PYTEST_ARGS)
 
 # -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine

@@ -10,7 +10,7 @@ from mqcore.client import AsyncAdmin, AsyncLitePullConsumer, AsyncPushConsumer, 
 from tests.interop.ask import client_offsets, committed_offset
 from tests.interop.conftest import Cluster
 from tests.interop.consuming import QUEUES, Notes, fresh, names, run, send
-from tests.interop.members import Members, first_commit, keys_of
+from tests.interop.members import LAST, Members, first_commit, keys_of
 from tests.interop.worlds import Starter
 from tests.support.waiting import wait_until_async
 
@@ -211,3 +211,36 @@ def test_orderly_members_of_both_clients_lock_and_hand_over(
         for queue in range(QUEUES):
             keys = list(dict.fromkeys(key for number, key in part if number == queue))
             assert keys == sorted(keys, key=lambda key: (key[0], int(key[1:])))
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["push", "orderly"])
+def test_a_queue_that_was_never_consumed_has_a_place_as_java_s_has(
+    orderly: bool, cluster: Cluster, members_of: Starter,
+) -> None:
+    """So both groups get what is stored while they are away: the table of the broker is asked, for
+    code 14 is answered with 0 for a young queue without a place, too."""
+    java = members_of("java", cluster.namesrv_addr)
+    topic, group = fresh(cluster, "idle-orderly" if orderly else "idle")
+    groups = {"java": f"{group}-java", "ours": f"{group}-ours"}
+
+    async def scenario() -> None:
+        await asyncio.to_thread(java.push, topic, topic, groups["java"], orderly=orderly,
+                                **{"from": LAST})
+        async with (
+            AsyncAdmin(cluster.namesrv_addr) as admin,
+            AsyncPushConsumer(groups["ours"], topic, Notes().listen, orderly=orderly,
+                              namesrv=cluster.namesrv_addr) as ours,
+        ):
+            while True:
+                table = await admin.all_offsets(cluster.broker_addr)
+                found = {who: {one.queue.queue_id: one.offset for one in table
+                               if (one.group, one.queue.topic) == (name, topic)}
+                         for who, name in groups.items()}
+                if all(len(places) == QUEUES for places in found.values()):
+                    break
+                await asyncio.sleep(0.2)
+            assert found["ours"] == found["java"] == dict.fromkeys(range(QUEUES), 0)
+            assert len(own_queues(ours, topic)) == QUEUES
+        await ask(java, "stop", topic)
+
+    run(scenario())
