@@ -16,7 +16,7 @@ from mqcore.namesrv.routes import BrokerIdentity, RouteTables
 from mqcore.namesrv.runtime import NotSettable, RuntimeConfig
 from mqcore.turns import finished
 from mqcore.wire import fastjson
-from mqcore.wire.codes import RequestCode, ResponseCode, version_ordinal
+from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode, version_ordinal
 from mqcore.wire.command import Command, response
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.printable import label_trouble
@@ -24,6 +24,7 @@ from mqcore.wire.topics import DataVersion, decode_registration_in_turns
 
 _log = logging.getLogger("namesrv")
 _STRICT_ROUTE_VERSION = version_ordinal("4.9.4")        # from here on clients read strict JSON
+_VERSION_5 = version_ordinal("5.0.0")                  # from here on clients know acting masters
 _REGISTRATION_BODY_VERSION = version_ordinal("3.0.11")  # before: the bare topic table
 
 LABEL_BYTES_MAX = 255
@@ -250,7 +251,9 @@ class Handlers:
         strict = request.version >= _STRICT_ROUTE_VERSION or _flag(
             request, "acceptStandardJsonOnly"
         )
-        body = yield from route.encode_in_turns(strict=strict)
+        # Java's client of 5.x does without, and gets what stock's name server says
+        for_5 = request.version >= _VERSION_5 and request.language is not LanguageCode.JAVA
+        body = yield from route.encode_in_turns(strict=strict, for_5=for_5)
         return response(request, ResponseCode.SUCCESS, body=body)
 
     def _cluster_info(self, request: Command, connection: int, now_ms: int) -> Job:

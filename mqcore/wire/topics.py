@@ -322,14 +322,21 @@ class TopicRoute:
     brokers: tuple[BrokerData, ...]
     order_conf: str | None = None
 
-    def encode(self, *, strict: bool) -> bytes:
-        """The body of the answer to 105, in one of its two styles (remoting.md 4.7.2)."""
-        return finished(self.encode_in_turns(strict=strict))
+    def encode(self, *, strict: bool, for_5: bool = False) -> bytes:
+        """
+        The body of the answer to 105, in one of its two styles (remoting.md 4.7.2). for_5: with the
+        member of 5.x that clients of that version may demand; no slave acts as a master here.
+        """
+        return finished(self.encode_in_turns(strict=strict, for_5=for_5))
 
-    def encode_in_turns(self, *, strict: bool) -> Generator[None, None, bytes]:
+    def encode_in_turns(
+        self, *, strict: bool, for_5: bool = False
+    ) -> Generator[None, None, bytes]:
         """`encode`, with pauses: a topic may be on thousands of brokers."""
+        brokers = self.brokers if not for_5 else [
+            {**broker.as_json(), "enableActingMaster": False} for broker in self.brokers]
         return fastjson.dumps_in_turns({
-            "brokerDatas": self.brokers, "filterServerTable": {},
+            "brokerDatas": brokers, "filterServerTable": {},
             "orderTopicConf": self.order_conf, "queueDatas": self.queues,
         }, strict=strict)
 

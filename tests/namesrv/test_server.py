@@ -2,12 +2,13 @@
 import asyncio
 import contextlib
 import socket
+from dataclasses import replace
 
 import pytest
 
 from mqcore.namesrv.server import NameServer, network_of
 from mqcore.wire import fastjson
-from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode
 from mqcore.wire.command import Codec, encode, request
 from mqcore.wire.topics import decode_route
 from tests.namesrv.harness import (
@@ -44,6 +45,25 @@ async def until(condition):
 
 async def route_code(peer, topic):
     return (await peer.ask(request(105, {"topic": topic}))).code
+
+
+@pytest.mark.parametrize(("language", "version", "broker"), [
+    ("OTHER", 0, b'{"brokerAddrs":{0:"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"C"}'),
+    ("OTHER", 409, b'{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"C"}'),
+    ("JAVA", 477, b'{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"C"}'),
+    ("RUST", 413, b'{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"C",'
+          b'"enableActingMaster":false}'),
+])
+def test_clients_of_5_read_the_member_of_brokers_that_4_lacks(
+        tmp_path, clock, language, version, broker):
+    async def scenario():
+        async with running(tmp_path, clock) as port:
+            peer = await Peer.connect(port)
+            assert (await peer.ask(registration(["T"]))).code == 0
+            answer = await peer.ask(replace(
+                request(105, {"topic": "T"}), version=version, language=LanguageCode[language]))
+            assert b'"brokerDatas":[' + broker + b"]" in answer.body
+    asyncio.run(scenario())
 
 
 def test_a_registered_topic_has_a_route_until_its_broker_disconnects(tmp_path, clock):
