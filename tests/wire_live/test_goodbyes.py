@@ -5,10 +5,13 @@ Clients commit their offsets one-way on their way out, and close at once.
 """
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
 import struct
+import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +56,16 @@ def sockets(broker: MqcoreProcess) -> int:
                for pid in pids for link in Path(f"/proc/{pid}/fd").iterdir())
 
 
+def leave_by_reset(leaving: Peer) -> None:
+    """A reset throws away what the sender's queue still holds: first all is to be acknowledged."""
+    def unsent() -> int:
+        held = fcntl.ioctl(leaving.socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        return int.from_bytes(held, sys.byteorder)
+
+    wait_until(lambda: unsent() == 0, "what was sent is with the broker")
+    leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+
+
 def commits(group: str) -> bytes:
     return b"".join(encode(request(Code.UPDATE_CONSUMER_OFFSET, {
         "consumerGroup": group, "topic": "T", "queueId": str(queue), "commitOffset": str(OFFSET),
@@ -73,7 +86,7 @@ def test_offsets_that_a_client_committed_before_it_went_are_kept(
                     "Woken", offset=end, sys_flag=6, suspend_ms=15_000))))
             leaving.send(commits(group))
             if how == "by a reset":
-                leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                leave_by_reset(leaving)
             leaving.close()
             looker.message("Woken")                # answers a pull that nobody reads any more
             looker.message("Woken")
@@ -96,7 +109,7 @@ def test_one_way_sends_that_make_a_topic_are_stored_though_the_client_went_at_on
                 Code.SEND_MESSAGE_V2, send_fields(topic), body=b"last words", oneway=True))
                 for topic in topics))
             if how == "by a reset":
-                leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                leave_by_reset(leaving)
             leaving.close()
         wait_until(lambda: all(looker.queue_end(topic, 0) == 1 for topic in topics),
                    "what was sent to new topics")
