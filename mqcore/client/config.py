@@ -159,7 +159,9 @@ def _credentials(given: object) -> Credentials | None:
 
 
 def split_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
-    """`host:port;host:port` or a list, checked; raises ConfigError, naming the bad one.
+    """
+    `host:port;host:port`, with commas as well, or a list, checked; raises ConfigError, naming the
+    bad one.
 
     Of one `http://x/host:port` what follows the last slash counts, as in Java (client.md 1.5).
     """
@@ -170,7 +172,7 @@ def split_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(text, str):
         if text.startswith(("http://", "https://")):
             text = text.rpartition("/")[2]
-        text = text.split(";")
+        text = text.replace(",", ";").split(";")
     addresses = tuple(part.strip() for part in text if part.strip())
     if any("@" in address or "://" in address for address in addresses):
         # Perhaps an account's: not to be shown.

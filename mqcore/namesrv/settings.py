@@ -21,7 +21,7 @@ from mqcore.tls import stock as stock_tls
 from mqcore.tls.settings import SECRETS, TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
 from mqcore.wire import home, java_properties
-from mqcore.wire.expected import expected, one_line, wrong
+from mqcore.wire.expected import expected, known_names, one_line, wrong
 from mqcore.wire.home import NoHomeError
 
 MIB = 1 << 20
@@ -176,7 +176,7 @@ def _section(
     for key, value in values.items():
         if key not in types:
             raise NamesrvSettingsError(f"{source}: unknown key {section}.{one_line(key)}; "
-                                       f"expected one of {', '.join(types)}")
+                                       f"{known_names(key, types)}")
         where, wanted = f"{section}.{key}", "text of one line, without control characters"
         try:
             fields[key] = convert(value, types[key], strict=strict)

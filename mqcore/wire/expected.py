@@ -1,6 +1,8 @@
 """What messages say of settings: which values a field takes, and the one that was given."""
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from enum import Enum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -8,10 +10,23 @@ from msgspec import Meta
 
 from mqcore.wire.printable import SHOWN_MAX
 
+NEAR_MAX = 3                       # names that a message offers
+LISTED_MAX = 10                    # names that it lists when none looks like the wrong one
+
 
 def wrong(source: str, key: str, value: Any, wanted: str) -> str:
     """The one shape of a message about a bad value."""
     return f"{source}: {key} = {shown_value(value)}: expected {wanted}"
+
+
+def known_names(name: str, known: Collection[str]) -> str:
+    """Names to use instead of one that is not known: those that look like it, else all of a few."""
+    near = get_close_matches(name, known, n=NEAR_MAX, cutoff=0.6)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if len(known) <= LISTED_MAX:
+        return f"expected one of {', '.join(known)}"
+    return f"none of the {len(known)} that are known looks like it"
 
 
 def expected(kind: Any) -> str:

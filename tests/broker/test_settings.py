@@ -128,8 +128,10 @@ def test_a_name_without_an_address_is_refused() -> None:
     ("store.segment_size_bytes=4096", "expected more than 4259848"),
     ("store.segment_size_bytes=1073741825", "expected a multiple of 4096"),
     ("namesrv.listen_port=10911", "namesrv.listen_port = 10911"),
-    ("store.flushh=sync", "unknown key store.flushh; expected one of path, flush"),
-    ("stor.flush=sync", "unknown section [stor]; expected one of broker, store"),
+    ("store.flushh=sync", "unknown key store.flushh; did you mean flush?"),
+    ("stor.flush=sync", "unknown section [stor]; did you mean store?"),
+    ("broker.flush=sync", "unknown key broker.flush; did you mean store.flush?"),
+    ("xyz.flush=sync", "unknown section [xyz]; expected one of broker, store"),
     ("flush=sync", "--set flush=sync: expected section.key=value"),
 ])
 def test_a_wrong_setting_is_named_with_what_was_expected(override: str, text: str) -> None:

@@ -332,7 +332,7 @@ def test_settings_of_its_own_file(tmp_path: Path):
     assert settings.acl == NamesrvAclSettings(enable=True, folder=str(tmp_path), routes="checked")
     for text, said in (
             ('[acl]\nroutes = "some"', 'acl.routes = "some": expected one of "free", "checked"'),
-            ('[acl]\nenabled = true', "unknown key acl.enabled; expected one of enable, folder"),
+            ('[acl]\nenabled = true', "unknown key acl.enabled; did you mean enable?"),
             ("[tls]\nkey_password = 1234567", "tls.key_password: expected text")):
         file.write_text(f"{text}\n")
         with pytest.raises(ValueError, match=re.escape(f"{file}: {said}")) as error:

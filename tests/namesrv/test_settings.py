@@ -36,7 +36,7 @@ def test_the_shipped_file_comments_every_key():
 @pytest.mark.parametrize(("text", "names"), [
     ("[namesrv]\nlisten_port = 70000", ["namesrv.listen_port", "70000", "65535"]),
     ('[namesrv]\nlisten_port = "x"', ["namesrv.listen_port", '"x"', "a whole number from 0"]),
-    ("[namesrv]\nlisten_prt = 1", ["namesrv.listen_prt", "expected one of listen_host"]),
+    ("[namesrv]\nlisten_prt = 1", ["namesrv.listen_prt", "did you mean listen_port"]),
     ("[nameserver]\nlisten_port = 1", ["nameserver", "[namesrv]"]),
     ("[namesrv\n", ["not TOML"]),
     ("listenPort=abc\n", ["namesrv.listen_port", '"abc"']),

@@ -13,7 +13,7 @@ from msgspec import Struct, ValidationError, convert
 
 from mqcore.broker.settings.model import SettingsError
 from mqcore.tls.settings import SECRETS
-from mqcore.wire.expected import expected, one_line, wrong
+from mqcore.wire.expected import expected, known_names, one_line, wrong
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]")   # and half characters
 
@@ -55,13 +55,14 @@ class Values:
         """
         shown = shown or f"{section}.{key}"
         if section not in self._types:
-            known = ", ".join(self._types)
-            raise SettingsError(
-                f"{source}: unknown section [{one_line(section)}]; expected one of {known}")
+            raise SettingsError(f"{source}: unknown section [{one_line(section)}]; "
+                                f"{known_names(section, self._types)}")
         kind = self._types[section].get(key)
         if kind is None:
-            known = ", ".join(self._types[section])
-            raise SettingsError(f"{source}: unknown key {one_line(shown)}; expected one of {known}")
+            elsewhere = [f"{other}.{key}" for other, keys in self._types.items() if key in keys]
+            wanted = (f"did you mean {' or '.join(elsewhere)}?" if elsewhere
+                      else known_names(key, self._types[section]))
+            raise SettingsError(f"{source}: unknown key {one_line(shown)}; {wanted}")
 
         def refused(wanted: str) -> str:
             if section == "tls" and key in SECRETS:
