@@ -1,5 +1,5 @@
 """
-The meaning of each signal to a supervisor, its children and `mqcore namesrv`: the table "Signals"
+The meaning of each signal to a supervisor, its children and `mqcore namesrv run`: the table "Signals"
 of docs/operations.md.
 """
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_nohup_and_a_closed_terminal_leave_a_name_server_or_end_it(tmp_path: Pat
     config = tmp_path / "namesrv.toml"
     config.write_text(f'[namesrv]\nlisten_port = 0\nkv_config_path = "{tmp_path}/kv.json"\n'
                       f'runtime_config_path = "{tmp_path}/run.json"\n')
-    with at_a_terminal(["namesrv", "-c", str(config)]) as (pid, other_end):
+    with at_a_terminal(["namesrv", "run", "-c", str(config)]) as (pid, other_end):
         read_until(other_end, b"mqcore ready")
         os.close(other_end)
         assert exit_status(pid) == 0
