@@ -1,6 +1,6 @@
 """
-The meaning of each signal to a supervisor, its children and `mqcore namesrv run`: the table "Signals"
-of docs/operations.md.
+The meaning of each signal to a supervisor, to its children and to `mqcore namesrv run`: the table
+"Signals" of docs/operations.md.
 """
 from __future__ import annotations
 
