@@ -21,6 +21,7 @@ COMMANDS = {
                "Committed offsets: show, reset, copy, export, import."),
     "message": (_HERE, "message_group",
                 "Messages: send, consume, get, find, tail, trace, resend."),
+    "dlq": (f"{_NOUNS}.dlq", "dlq_group", "Dead letters: ls, show, export, redrive, purge."),
     "transaction": (f"{_NOUNS}.transaction", "transaction_group",
                     "Undecided transactions: ls, show, check, rollback."),
     "client": (f"{_NOUNS}.client", "client_group", "Connected clients: ls."),

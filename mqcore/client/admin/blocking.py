@@ -101,6 +101,7 @@ class Admin(BlockingRole[AsyncAdmin]):
     send_times: Final = _waits(AsyncAdmin.send_times)
     dead_letters: Final = _waits(AsyncAdmin.dead_letters)
     resend_dead_letters: Final = _waits(AsyncAdmin.resend_dead_letters)
+    resent_before: Final = _waits(AsyncAdmin.resent_before)
 
     # -- connected clients ------------------------------------------------------------------------
 

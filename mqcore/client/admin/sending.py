@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqcore.client.admin import checks
-from mqcore.client.admin.link import Found, Link, limited
-from mqcore.client.admin.messages import READ_COUNT_MAX, Messages
+from mqcore.client.admin.link import Found, Link, limited, some_at_once
+from mqcore.client.admin.messages import QUERY_COUNT_MAX, READ_COUNT_MAX, Messages
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
 from mqcore.client.message import Message, MessageQueue, SendResult
@@ -21,6 +21,8 @@ from mqcore.wire import properties as names
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 PRODUCER_GROUP: Final = "MQCORE_TOOLS_PRODUCER"
+# of a copy: the offset message id of the dead letter
+REDRIVEN_FROM: Final = "REDRIVE_FROM"
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 
 # What belongs to one delivery and not to the message.
@@ -175,6 +177,7 @@ class AdminSends(Messages, Link):
             for number, letter in enumerate(letters):
                 topic = letter.topic if to == "topic" else RETRY_PREFIX + group
                 message = _again(letter.message, topic)
+                message.properties[REDRIVEN_FROM] = letter.message.offset_message_id
                 if to == "group":
                     message.properties[names.RETRY_TOPIC] = letter.topic
                 try:
@@ -185,6 +188,34 @@ class AdminSends(Messages, Link):
                 except RocketMQError as error:
                     sent.append(Resent(letter, None, error))
         return tuple(sent)
+
+    @limited
+    async def resent_before(
+        self, letters: Sequence[DeadLetter], *, to: str = "group",
+    ) -> frozenset[str]:
+        """
+        The offset message ids of those dead letters that were sent again before, to the same place.
+
+        Their copies are looked for where they went: one query (12) a letter. A copy that has
+        expired is not found.
+
+        letters, to   as of `resend_dead_letters`
+        """
+        checks.one_of(to, "to", ("group", "topic"))
+        found: set[str] = set()
+
+        async def look(letter: DeadLetter) -> None:
+            topic = letter.topic if to == "topic" else RETRY_PREFIX + letter.group
+            if not topic or await self._route(topic) is None:
+                return
+            copies = await self._query(topic, letter.message.message_id, QUERY_COUNT_MAX, 0,
+                                       checks.I64_MAX, unique=True)
+            place = letter.message.offset_message_id
+            if any(copy.properties.get(REDRIVEN_FROM) == place for copy in copies):
+                found.add(place)
+
+        await some_at_once(letters, look)
+        return frozenset(found)
 
     # -- inside -----------------------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+"""`mqcore dlq`: dead letters: list, show, export, send again, delete."""
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import click
+
+from mqcore.admin.nouns.parameters import cluster_option, group_argument
+from mqcore.admin.nouns.stored import document_of, preview, row_of
+from mqcore.admin.shell import units
+from mqcore.admin.shell.connection import Connection
+from mqcore.admin.shell.exits import Exit, NotFound
+from mqcore.admin.shell.runner import Plan, changes, reads, streams
+from mqcore.admin.shell.view import Column, Part, Table, Text, View
+from mqcore.client import AsyncAdmin
+from mqcore.client.admin import DeadLetter, Found, Unreachable
+from mqcore.client.admin.messages import READ_COUNT_MAX
+from mqcore.wire.codes import DLQ_PREFIX
+
+TOPICS_AT_ONCE = 16
+REDRIVE_MAX = 10_000
+
+
+@click.group("dlq")
+def dlq_group() -> None:
+    """Dead letters: ls, show, export, redrive, purge."""
+
+
+# -- ls, show, export -----------------------------------------------------------------------------
+
+LIST = (Column("GROUP", "name"), Column("DEAD LETTERS", "messages", units.count, right=True),
+        Column("NEWEST", "newestSeconds", lambda age: "-" if age is None
+               else f"{units.age(age)} ago", right=True))
+
+
+@dlq_group.command("ls")
+@cluster_option
+@reads(items=True)
+async def list_command(admin: AsyncAdmin, cluster: str | None) -> View:
+    """List groups that have dead letters."""
+    groups = [name.removeprefix(DLQ_PREFIX) for name in await admin.topics(cluster)
+              if name.startswith(DLQ_PREFIX)]
+    places = asyncio.Semaphore(TOPICS_AT_ONCE)
+    missing: dict[str, Unreachable] = {}
+
+    async def one(group: str) -> dict[str, Any]:
+        async with places:
+            stats = await admin.topic_stats(DLQ_PREFIX + group)
+        missing.update((failure.address, failure) for failure in stats.unreachable)
+        ages = [age for queue in stats.queues
+                if (age := units.seconds_since(queue.last_update)) is not None]
+        return {"name": group, "messages": stats.message_count,
+                "newestSeconds": min(ages, default=None)}
+
+    rows = [row for row in await asyncio.gather(*map(one, groups)) if row["messages"]]
+    return View({"groups": rows}, [Table(LIST, rows, "no dead letters")], items="groups",
+                missing=list(missing.values()))
+
+
+ROWS = (
+    Column("GIVEN UP", "stored", units.moment), Column("FROM", "originTopic"),
+    Column("TAG", "tags"), Column("KEYS", "keys"), Column("TRIES", "reconsumeTimes", right=True),
+    Column("ID", "messageId", wide=True), Column("BODY", "preview"),
+)
+
+
+def letter_document(letter: DeadLetter) -> dict[str, Any]:
+    """A dead letter: the message, and the topic that it came from."""
+    return {**document_of(letter.message), "group": letter.group, "originTopic": letter.topic}
+
+
+def _filters(command: Any) -> Any:
+    for option in (
+        click.option("--grep", metavar="REGEX", help="Only bodies in which this is found."),
+        click.option("--key", help="Only messages with this key."),
+        click.option("--until", metavar="TIME", help="Given up before."),
+        click.option("--since", metavar="TIME", help="Given up then or later: `1h ago`."),
+    ):
+        command = option(command)
+    return command
+
+
+async def _letters(
+    admin: AsyncAdmin, group: str, since: str | None, until: str | None, key: str | None,
+    grep: str | None, limit: int,
+) -> Found[DeadLetter]:
+    """The dead letters of a group that a command is about, the oldest first."""
+    try:
+        pattern = None if grep is None else re.compile(grep.encode())
+    except re.error as error:
+        raise click.BadParameter(f"{grep!r}: {error}", param_hint="--grep") from None
+    count = limit if key is None and pattern is None else READ_COUNT_MAX
+    found = await admin.dead_letters(group, begin=since, end=until, count=count)
+    taken = [letter for letter in found
+             if (key is None or key in letter.message.keys)
+             and (pattern is None or pattern.search(letter.message.body) is not None)]
+    return Found(tuple(taken[:limit]), found.unreachable, found.more or len(taken) > limit)
+
+
+limit_option = click.option("--limit", default=100, show_default=True,
+                            type=click.IntRange(1, REDRIVE_MAX),
+                            help="At most so many, the oldest ones.")
+
+
+@dlq_group.command("show")
+@group_argument
+@_filters
+@limit_option
+@reads(items=True)
+async def show_command(admin: AsyncAdmin, group: str, limit: int, **filters: Any) -> View:
+    """The dead letters of a group."""
+    found = await _letters(admin, group, limit=limit, **filters)
+    documents = [letter_document(letter) for letter in found]
+    rows = [{**row_of(document), "preview": preview(document)} for document in documents]
+    parts: list[Part] = [Table(ROWS, rows, "no dead letters")]
+    if found.more:
+        parts.append(Text(["there are more: raise --limit"]))
+    return View({"group": group, "messages": documents, "more": found.more}, parts,
+                items="messages", name="messageId", missing=found.unreachable)
+
+
+@dlq_group.command("export")
+@group_argument
+@_filters
+@streams
+async def export_command(
+    connection: Connection, group: str, **filters: Any,
+) -> AsyncIterator[tuple[dict[str, Any], str]]:
+    """All dead letters of a group; with --ndjson in the form that `message send` reads."""
+    async with AsyncAdmin(connection.namesrv, credentials=connection.credentials) as admin:
+        for letter in await _letters(admin, group, limit=READ_COUNT_MAX, **filters):
+            document = letter_document(letter)
+            row = row_of(document)
+            yield document, "  ".join(column.text(row) for column in ROWS if not column.wide)
+
+
+# -- redrive, purge -------------------------------------------------------------------------------
+
+SENT = (Column("ID", "messageId"), Column("TO", "topic"), Column("RESULT", "result"))
+
+
+@dlq_group.command("redrive")
+@group_argument
+@_filters
+@limit_option
+@click.option("--to", type=click.Choice(["group", "topic"]), default="group", show_default=True,
+              help="Only this group gets them, or all groups of the topic that they came from.")
+@click.option("--rate", type=click.FloatRange(0.001), help="At most so many a second.")
+@click.option("--again", is_flag=True, help="Also those that were sent again before.")
+@changes
+async def redrive_command(
+    admin: AsyncAdmin, group: str, limit: int, to: str, rate: float | None, again: bool,
+    **filters: Any,
+) -> Plan:
+    """
+    Send dead letters again. They also stay where they are.
+
+    A copy has the property REDRIVE_FROM with the dead letter's offset message id. A letter whose
+    copy is still stored where it went is not sent again.
+    """
+    found = await _letters(admin, group, limit=limit, **filters)
+    if not found:
+        raise NotFound("dead letter of group", group)
+    before = frozenset() if again else await admin.resent_before(found.items, to=to)
+    letters = [one for one in found if one.message.offset_message_id not in before and one.topic]
+    skipped = len(found) - len(letters)
+    topics = sorted({one.topic for one in letters})
+    document = {"group": group, "to": to, "letters": len(letters), "skipped": skipped,
+                "more": found.more, "topics": topics}
+    target = f"group {group}" if to == "group" else ", ".join(topics)
+    line = f"send {len(letters)} dead letters of group {group} to {target}"
+    lines = [line]
+    if skipped:
+        lines.append(f"{skipped} are left out: sent again before, or without their topic's name")
+    if found.more:
+        lines.append("there are more: raise --limit")
+
+    async def work() -> View:
+        rows = await _redrive(admin, group, letters, to, rate)
+        failed = sum(row["error"] is not None for row in rows)
+        return View({**document, "sent": rows, "failed": failed}, [
+            Table(SENT, rows, "nothing to send"),
+            Text([f"{len(rows) - failed} sent, {failed} failed, {skipped} left out"])],
+            status=Exit.REFUSED if failed else Exit.DONE)
+
+    return Plan(View(document, [Text(lines)], missing=found.unreachable), work, line, group)
+
+
+async def _redrive(
+    admin: AsyncAdmin, group: str, letters: Sequence[DeadLetter], to: str, rate: float | None,
+) -> list[dict[str, Any]]:
+    """Send them in their order, some at a time; a row each."""
+    loop = asyncio.get_running_loop()
+    rows: list[dict[str, Any]] = []
+    step = len(letters) if rate is None else max(1, round(rate))
+    due = loop.time()
+    for begin in range(0, len(letters), max(step, 1)):
+        if rate is not None:
+            await asyncio.sleep(max(0.0, due - loop.time()))
+            due = loop.time() + step / rate
+        for one in await admin.resend_dead_letters(group, letters[begin:begin + step], to=to):
+            error = None if one.error is None else str(one.error)
+            rows.append({
+                "messageId": one.letter.message.message_id,
+                "offsetMessageId": one.letter.message.offset_message_id,
+                "topic": one.letter.topic, "error": error,
+                "result": error or "sent",
+                "newOffsetMessageId": None if one.result is None
+                else one.result.offset_message_id,
+            })
+    return rows
+
+
+@dlq_group.command("purge")
+@group_argument
+@changes
+async def purge_command(admin: AsyncAdmin, group: str) -> Plan:
+    """Delete all dead letters of a group."""
+    topic = DLQ_PREFIX + group
+    if topic not in await admin.topics():
+        raise NotFound("dead letter of group", group)
+    stats = await admin.topic_stats(topic)
+    document = {"group": group, "messages": stats.message_count}
+    line = f"delete {units.count(stats.message_count)} dead letters of group {group}"
+
+    async def work() -> View:
+        await admin.delete_topic(topic)
+        return View(document, [Text([f"deleted {units.count(stats.message_count)} dead letters"])])
+
+    return Plan(View(document, [Text([line])], missing=stats.unreachable), work, line, group)
