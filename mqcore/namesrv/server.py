@@ -136,6 +136,7 @@ class NameServer:
         """What came, a stretch of work, and out with the answers."""
         self._hear()
         self._work()
+        self.frames.flush()
         if self._shares.waits() or self.frames.wakeful:
             self._round_soon()
         if self.frames.hurried and self._tick is None:

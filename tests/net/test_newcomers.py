@@ -11,6 +11,7 @@ from mqcore.wire.command import encode, request
 from tests.net.serving import Serving
 
 WAIT = 40                           # to be accepted
+OLD = 20                            # that are there before
 A_TURN = 14                         # that a turn accepts, at most
 ENDS_A_TURN = 6                     # that a turn closes, at most
 A_MILLISECOND = 2 * A_TURN          # that are accepted of a crowd that waits, at most
@@ -75,6 +76,32 @@ def test_a_crowd_waits_for_its_share_only_while_somebody_else_waits(tmp_path: Pa
         serving.works(process.slot)
         assert min(_accepted_in_a_millisecond(serving) for _ in range(ATTEMPTS)) <= A_MILLISECOND
         serving.sleeps(process.slot)
+
+
+def test_a_crowd_that_waits_is_served_now_and_then_however_many_end(tmp_path: Path) -> None:
+    """Ends are counted for it, too: else it would wait until all of them are done."""
+    serving = Serving(tmp_path)
+    with contextlib.ExitStack() as new:
+        with contextlib.ExitStack() as old:
+            for _ in range(OLD):
+                peer = old.enter_context(serving.connect())
+                peer.socket.sendall(encode(request(RequestCode.GET_BROKER_RUNTIME_INFO)))
+                assert len(serving.forwarded()) == 1
+            for _ in range(2):                       # its share is used up
+                with contextlib.ExitStack() as peers:
+                    for _ in range(WAIT):
+                        peers.enter_context(serving.connect())
+                    _until(serving, OLD + WAIT)
+                _until(serving, OLD)
+        for _ in range(OLD):
+            new.enter_context(serving.connect())
+        least = OLD
+        for _ in range(TURNS_MAX):
+            serving.one_turn()
+            least = min(least, serving.figure("connections"))
+            if serving.figure("connections") > least:
+                break
+        assert 0 < least < OLD
 
 
 def _accepted_in_a_millisecond(serving: Serving) -> int:

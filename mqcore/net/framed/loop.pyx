@@ -188,6 +188,12 @@ cdef class FramedLoop:
         came, self.came = self.came, []
         return came
 
+    def flush(self) -> None:
+        """Send what was answered since the last turn."""
+        cdef Transport* t = &self.f.transport
+        with nogil:
+            output_flush_all(t)
+
     @property
     def wakeful(self) -> bool:
         """Whether a turn has something to do of which `fileno` does not tell."""
@@ -211,7 +217,7 @@ cdef class FramedLoop:
                 give_pages_back()
 
     def answer(self, uint64_t connection, bytes frame) -> None:
-        """To be sent in the next turn; nothing when it is gone."""
+        """To be sent with `flush`, or in the next turn; nothing when it is gone."""
         cdef Connection* c = connection_find(&self.f.transport, connection)
         cdef uint8_t* room
         cdef int64_t size = len(frame)

@@ -246,13 +246,21 @@ cdef void end_some(Transport* t, int64_t end) noexcept nogil:
 
 
 cdef bint crowd_waits(Transport* t) noexcept nogil:
-    """It had more than its share, and others wait."""
+    """It had more than its share, and others wait; the rest is over now and then, whatever ends."""
     cdef int64_t now_us = steady_us()
     t.crowd_owes_us = max(t.crowd_owes_us, now_us) + (t.crowd_work - t.crowd_counted) // CROWD_SHARE
     t.crowd_owes_us = min(t.crowd_owes_us, now_us + CROWD_AHEAD_US + CROWD_REST_US)
     t.crowd_counted = t.crowd_work
-    return t.crowd_owes_us - now_us > CROWD_AHEAD_US and (
-        t.others_came or t.late.count > 0 or t.above.waits(t.above.top))
+    if t.crowd_owes_us - now_us <= CROWD_AHEAD_US or not (
+            t.others_came or t.late.count > 0 or t.above.waits(t.above.top)):
+        t.newcomers_rest_us = 0
+        return False
+    if t.newcomers_rest_us and now_us >= t.newcomers_rest_us:
+        t.newcomers_rest_us = 0
+        return False
+    if t.newcomers_rest_us == 0:
+        t.newcomers_rest_us = now_us + CROWD_REST_US
+    return True
 
 
 cdef void rest_newcomers(Transport* t, bint rest) noexcept nogil:

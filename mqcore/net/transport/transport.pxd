@@ -205,7 +205,8 @@ cdef struct Transport:
     # crowds (N20)
     int newcomers                      # epoll of new connections and listeners, in `epoll`
     bint newcomers_came                # `epoll` says so
-    bint newcomers_rest                # `epoll` does not tell of them
+    bint newcomers_rest                # `epoll` does not tell of them ...
+    int64_t newcomers_rest_us          # steady: ... until then at most; 0: they need not wait
     bint others_came                   # in this turn: input of connections that are not new
     int end_count                      # events of this turn that are ends of connections: the first ones
     int64_t crowd_work                 # ever done: beginnings, steps of handshakes, ends
