@@ -49,6 +49,7 @@ class Participant:
     listener  number of that ring, likewise
     follows   it is rung when the log has grown
     optional  its file says with `wanted` whether a run has it
+    section   of the settings, whose `enable` says whether its file is loaded; "": it always is
     """
 
     name: str
@@ -65,6 +66,7 @@ class Participant:
     listener: int
     follows: bool
     optional: bool
+    section: str
 
     @property
     def file(self) -> str:
@@ -81,12 +83,13 @@ _rows: list[Participant] = []
 
 def _row(name: str, *, word: str = "", count_max: int = 1, start: Start = Start.ALL, stop: int = 0,
          holds: Holds = Holds.NOTHING, stores: bool = False, results: int = 0, hears: int = 0,
-         follows: bool = False, optional: bool = False) -> Participant:
+         follows: bool = False, optional: bool = False, section: str = "") -> Participant:
     before = tuple(_rows)
     _rows.append(Participant(
         name, word or name.replace("-", "_").upper(), count_max,
         slot=sum(row.count_max for row in before), start=start, stop=stop, holds=holds,
         stores=stores, results=results, hears=hears, follows=follows, optional=optional,
+        section=section,
         producer=sum(row.count_max for row in before if row.results) if results else -1,
         listener=sum(row.count_max for row in before if row.hears) if hears else -1))
     return _rows[-1]
@@ -110,7 +113,7 @@ NAMESRV = _row("namesrv", start=Start.BESIDE, stop=7, optional=True)
 HA_MASTER = _row("ha-master", stop=6, follows=True, optional=True)
 HA_SLAVE = _row("ha-slave", stop=4, results=256 * KIB, optional=True)
 # lets another lead when all that was acknowledged has reached the others
-FAILOVER = _row("failover", stop=7, optional=True)
+FAILOVER = _row("failover", stop=7, optional=True, section="failover")
 
 PARTICIPANTS = tuple(_rows)
 SLOT_COUNT = sum(row.count_max for row in PARTICIPANTS)

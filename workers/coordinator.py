@@ -19,8 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import NotTaken
+from mqcore.acl.nodes import AclFileError
 from mqcore.broker.clock import RunningClock
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker

@@ -4,10 +4,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from mqcore.broker.ports import AppendStatus, Put, QueueGrowth
 from mqcore.layout import LIVES_SEAL
+from mqcore.shm.pull_counts import changed_rows
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.retention import LogWords, QueueLives, QueueState
 from mqcore.shm.segment import Segment
@@ -60,7 +59,7 @@ class SharedQueues:
         self._own = own
         self._follows = follows
         self._removals: list[Removal] = []
-        self._counts: np.ndarray | None = None   # at the last look at their growth
+        self._counts: bytes | None = None        # at the last look at their growth
 
     def all(self) -> list[tuple[str, int, int]]:
         return [queue for queues in self.some() for queue in queues]
@@ -89,17 +88,20 @@ class SharedQueues:
         return not self._gate.present
 
     def growth(self) -> Iterable[QueueGrowth]:
-        counts = np.frombuffer(self._lives.counts(), dtype=np.int64).reshape(-1, COUNT_COLUMNS)
+        counts = self._lives.counts()
         before, self._counts = self._counts, counts
-        if before is None:
-            return ()
-        fresh = np.zeros((len(counts) - len(before), COUNT_COLUMNS), dtype=np.int64)
-        return self._grown(counts - np.concatenate((before, fresh)))
+        return () if before is None else self._grown(counts, before)
 
-    def _grown(self, added: np.ndarray) -> Iterator[QueueGrowth]:
-        for number in np.flatnonzero(added.any(axis=1)):
-            state = self._lives.state(int(number))
-            messages, size, calls = (int(word) for word in added[number])
+    def _grown(self, counts: bytes, before: bytes) -> Iterator[QueueGrowth]:
+        now, was = memoryview(counts).cast("q"), memoryview(before).cast("q")
+        for number in changed_rows(counts, before, COUNT_COLUMNS):
+            place = slice(number * COUNT_COLUMNS, (number + 1) * COUNT_COLUMNS)
+            earlier = was[place] if place.stop <= len(was) else (0,) * COUNT_COLUMNS
+            messages, size, calls = (
+                new - known for new, known in zip(now[place], earlier, strict=True))
+            if not (messages or size or calls):      # it has come, and nothing in it
+                continue
+            state = self._lives.state(number)
             if messages < 0:                     # a new life: it began at 0
                 messages = state.max_offset
             yield QueueGrowth(state.topic, state.queue_id, messages, size, calls)

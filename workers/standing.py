@@ -39,7 +39,6 @@ from mqcore.store.last_run import LastRun
 from mqcore.tls.contexts import client_context
 from mqcore.tls.settings import TlsSettings
 from mqcore.workers.accounts import Signing
-from mqcore.workers.failover import check_addresses, client
 from mqcore.workers.signals import AGAIN
 
 LOOK_TIMEOUT_S = 5.0              # of a registration's interval of 10 s or more
@@ -57,6 +56,8 @@ def prepared(settings: Settings, changes: ChangedSettings,
     """
     found = epochs.read(settings.store_root)
     if settings.failover.enable:             # etcd says what it is to be, and no store
+        from mqcore.workers.failover import check_addresses, client
+
         identity(settings.store_root)
         client(settings.failover)
         check_addresses(settings)

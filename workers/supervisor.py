@@ -275,7 +275,8 @@ class Supervisor:
         self._replication_listeners = listeners.replication
         leading = changed(inherited, settings=replace(self._settings, follows=False))
         for row, index in processes(self.serving_count):
-            if row is SUPERVISOR:
+            if row is SUPERVISOR or (row.section and not getattr(
+                    self._settings, row.section).enable):
                 continue
             code = importlib.import_module(f"mqcore.workers.{row.file}")
             now = not row.optional or code.wanted(inherited)

@@ -1,17 +1,18 @@
 """
-YAML as access files have it: plain values with the line that each stands in.
+YAML as access files have it: plain values with the line that each stands in. It is imported where
+such a file is read or written: a broker without access control needs no YAML.
 
 Whoever may write such a file owns the broker, and may still send it a broken one: size, depth,
 aliases and the number of values have limits, and nothing but texts, lists and maps is made of it.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
-SIZE_MAX = 32 << 20
+from mqcore.acl.nodes import SIZE_MAX, AclFileError, Node, text
+
 DEPTH_MAX = 16
 VALUES_MAX = 2_000_000             # counted anew wherever an alias repeats them
 TEXT_MAX = SIZE_MAX                # characters of all values, counted so
@@ -21,25 +22,6 @@ _resolver = yaml.resolver.Resolver()
 _constructor = yaml.constructor.SafeConstructor()
 _PREFIX = "tag:yaml.org,2002:"
 _MERGE = f"{_PREFIX}merge"
-
-
-class AclFileError(ValueError):
-    """A file that cannot be used; the text names it, the line, and what was expected."""
-
-    def __init__(self, path: str, line: int, what: str) -> None:
-        super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
-
-
-@dataclass(slots=True)
-class Node:
-    """value: None, bool, int, str, list[Node] or dict[str, Node]; line: from 1 on."""
-
-    value: Any
-    line: int
-    count: int = 1                     # of the values in it
-    size: int = 0                      # characters of their text
-    height: int = 0                    # levels below it
-    takes: bool = False                # by `<<` from other maps
 
 
 class _PlainParser(yaml.reader.Reader, yaml.scanner.Scanner, yaml.parser.Parser):
@@ -191,22 +173,6 @@ def _tag(event: Any) -> str:
         return str(event.tag)
     return str(_resolver.resolve(yaml.ScalarNode, event.value,
                                  event.implicit if event.tag is None else (False, True)))
-
-
-def text(value: Any) -> str:
-    """What Java makes of a value where it expects text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
-
-
-def plain(node: Node) -> Any:
-    """The value without lines: for a file that is written again."""
-    if isinstance(node.value, list):
-        return [plain(item) for item in node.value]
-    if isinstance(node.value, dict):
-        return {name: plain(item) for name, item in node.value.items()}
-    return node.value
 
 
 def dumped(document: dict[str, Any]) -> bytes:

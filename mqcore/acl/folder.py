@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mqcore.acl import documents
-from mqcore.acl.documents import AclFileError
+from mqcore.acl.nodes import SIZE_MAX, AclFileError
 from mqcore.acl.rules import AclFile, Rules, read_file
 from mqcore.stamps import Stamp, stamp
 from mqcore.store import files
@@ -86,7 +85,7 @@ class AclFolder:
               open(fd, "rb", closefd=False) as file):
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise AclFileError(str(path), 0, "no regular file: expected one")
-            raw = file.read(documents.SIZE_MAX + 1)
+            raw = file.read(SIZE_MAX + 1)
         return read_file(str(path), raw)
 
     def write(self, path: Path, document: dict[str, Any]) -> AclFile:
@@ -94,6 +93,8 @@ class AclFolder:
         Replace a file, whole, after a look whether it can be read again; a new one is for its owner
         alone. Raises AclFileError, and OSError, and nothing has changed.
         """
+        from mqcore.acl import documents  # YAML, as in rules.py
+
         raw = documents.dumped(document)
         written = read_file(str(path), raw)
         mode = path.stat().st_mode & 0o777 if path.exists() else NEW_MODE

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.folder import AclFolder, FolderStamp
 from mqcore.acl.kept import KeptFiles
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import AclFile, Rules
 
 LOOK_MS = 1_000                    # how often files are looked at

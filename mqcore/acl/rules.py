@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from mqcore.acl import addresses, documents
+from mqcore.acl import addresses, nodes
 from mqcore.acl.addresses import Address, PatternError
-from mqcore.acl.documents import AclFileError, Node
+from mqcore.acl.nodes import AclFileError, Node
 from mqcore.shm.access import ACCESS_DENY, ACCESS_NAME_BYTES_MAX, ACCESS_PUB, ACCESS_SUB
 from mqcore.turns import finished
 from mqcore.wire.codes import (
@@ -91,6 +91,8 @@ class AccessRefusal:
 
 def read_file(path: str, raw: bytes) -> AclFile:
     """What a file says; raises AclFileError with the line and what was expected."""
+    from mqcore.acl import documents  # YAML: only where there is such a file
+
     root = documents.read(path, raw)
     if root.value is None:
         return AclFile(path, (), (), DataVersion(timestamp=0), {}, raw)
@@ -110,7 +112,7 @@ def read_file(path: str, raw: bytes) -> AclFile:
         made.append(_account(path, item))
         addresses_count += len(made[-1].white)
         _check_addresses(path, item, addresses_count)
-    return AclFile(path, tuple(made), tuple(white), _version(path, root), documents.plain(root),
+    return AclFile(path, tuple(made), tuple(white), _version(path, root), nodes.plain(root),
                    raw)
 
 
@@ -134,14 +136,14 @@ def _text(path: str, parent: Node, name: str) -> str:
         return ""
     if isinstance(node.value, list | dict):
         raise AclFileError(path, node.line, f"{name}: expected text")
-    return documents.text(node.value)
+    return nodes.text(node.value)
 
 
 def _pattern(path: str, node: Node) -> tuple[Address, ...]:
     if isinstance(node.value, list | dict):
         raise AclFileError(path, node.line, "expected an address pattern as text")
     try:
-        return addresses.parse(documents.text(node.value))
+        return addresses.parse(nodes.text(node.value))
     except PatternError as error:
         raise AclFileError(path, node.line, str(error)) from None
 
@@ -216,7 +218,7 @@ def _flag(path: str, parent: Node, name: str) -> bool:
     if isinstance(node.value, bool):
         return node.value
     if not isinstance(node.value, list | dict):
-        said = documents.text(node.value)
+        said = nodes.text(node.value)
         if said.lower() == "true" or said in _TRUE:
             return True
         if said.lower() == "false" or said in _FALSE:
@@ -240,7 +242,7 @@ def split_permission(text: str) -> tuple[str, int] | None:
 
 def _permission(path: str, name: str, node: Node) -> tuple[str, int]:
     found = None if isinstance(node.value, list | dict) else split_permission(
-        documents.text(node.value))
+        nodes.text(node.value))
     if found is None:
         raise AclFileError(path, node.line, f"{name}: expected name=PERM, with DENY, PUB, SUB or "
                                             "PUB|SUB")

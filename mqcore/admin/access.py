@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.folder import (
     DEFAULT_NAME,
     FOLDER_NAME,
@@ -15,6 +14,7 @@ from mqcore.acl.folder import (
     AclFolder,
     is_open_to_others,
 )
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import Rules
 from mqcore.admin.lines import say
 from mqcore.wire.printable import json_line

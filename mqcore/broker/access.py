@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterator, Mapping
 
 from mqcore.acl import needs
 from mqcore.acl.audit import Audit
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import FollowedRules, NotTaken
 from mqcore.acl.kept import KeptFiles
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import (
     EXCEPTION,
     HOLDING_TOPICS,

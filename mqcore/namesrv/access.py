@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.acl.audit import Audit
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import FollowedRules
 from mqcore.acl.kept import KeptFiles
 from mqcore.acl.needs import subject
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import PUB, SUB, AccessRefusal, Account, Rules
 from mqcore.namesrv.settings import NamesrvAclSettings
 from mqcore.tls.settings import TlsServerSettings

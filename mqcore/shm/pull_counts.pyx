@@ -1,4 +1,5 @@
 """Counts of pulls by queue and group (pull_counts.pxd), and the coordinator's look at them."""
+from libc.string cimport memcmp
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i32_release
@@ -108,6 +109,19 @@ cdef class PullCountReader:
         if not 0 <= serving < self.shm.head.serving_count:
             raise ValueError(f"serving process {serving}: expected 0 to "
                              f"{self.shm.head.serving_count - 1}")
+
+
+def changed_rows(bytes now not None, bytes before not None, int columns) -> list[int]:
+    """
+    Which rows of `columns` words differ from those of an earlier look, or were not there yet. What a
+    coordinator compares every time is long, and seldom differs.
+    """
+    cdef int64_t size = columns * sizeof(int64_t), row
+    cdef const char* new = now
+    cdef const char* old = before
+    cdef int64_t known = len(before) // size
+    return [row for row in range(len(now) // size)
+            if row >= known or memcmp(new + row * size, old + row * size, size)]
 
 
 cdef class PullCountPen:

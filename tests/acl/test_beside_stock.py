@@ -8,7 +8,7 @@ import pytest
 
 from mqcore.acl import addresses, needs
 from mqcore.acl.addresses import PatternError
-from mqcore.acl.documents import AclFileError
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import EXCEPTION, AccessRefusal, Rules
 from mqcore.net.remoting.access import AccessProbe
 from mqcore.turns import finished

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from mqcore.acl import documents, rules
-from mqcore.acl.documents import DEPTH_MAX, TEXT_MAX, AclFileError, plain
+from mqcore.acl.documents import DEPTH_MAX, TEXT_MAX
 from mqcore.acl.folder import AclFolder
+from mqcore.acl.nodes import AclFileError, plain, text
 from mqcore.acl.rules import read_file
 
 SEED, DOCUMENTS = 7, 800
@@ -54,7 +55,7 @@ def as_texts(value: Any) -> Any:
     if isinstance(value, list):
         return [as_texts(item) for item in value]
     if isinstance(value, dict):
-        return {documents.text(name): as_texts(item) for name, item in value.items()}
+        return {text(name): as_texts(item) for name, item in value.items()}
     return value
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from mqcore.acl.documents import SIZE_MAX, VALUES_MAX, AclFileError
+from mqcore.acl.documents import VALUES_MAX
 from mqcore.acl.folder import AclFolder
 from mqcore.acl.followed import LOOK_MS, FollowedRules
 from mqcore.acl.kept import KeptFiles
+from mqcore.acl.nodes import SIZE_MAX, AclFileError
 from mqcore.acl.rules import DENY, PUB, SUB, Rules, read_file
 from mqcore.broker.ports import AtOnce
 from mqcore.broker.saving import Saving

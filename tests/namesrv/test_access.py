@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.kept import KeptFiles
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import EXCEPTION, Account, read_file
 from mqcore.client import AsyncAdmin, AsyncProducer, Credentials
 from mqcore.client.core.signature import sign

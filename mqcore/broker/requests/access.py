@@ -10,8 +10,8 @@ from typing import Any
 
 from mqcore.acl import changes
 from mqcore.acl.changes import AccountChange, ChangeError
-from mqcore.acl.documents import AclFileError
 from mqcore.acl.followed import NotTaken
+from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import AclFile, Rules
 from mqcore.broker.core import Core
 from mqcore.broker.request import Answer, Request, refused

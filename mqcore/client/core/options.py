@@ -1,7 +1,6 @@
 """Checks of options and arguments: each error names the parameter and what was expected."""
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from mqcore.client.errors import ConfigError
@@ -19,6 +18,8 @@ def check_known(names: Iterable[str], known: Iterable[str], what: str) -> None:
     for name in names:
         if name in allowed:
             continue
+        import difflib  # only to say what was meant
+
         near = difflib.get_close_matches(name, allowed, 1)
         hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(allowed)}"
         raise ConfigError(f"{what} {name!r} is unknown: {hint}")

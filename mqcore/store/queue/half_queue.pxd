@@ -30,7 +30,7 @@ cdef enum HalfState:
     HALF_UNREADABLE = 2                # now
 
 cdef struct Moved:                     # a half message and its copy
-    int64_t old
+    int64_t before                     # the half message's offset and one more; 0: this place is empty
     int64_t new
 
 cdef struct HalfQueue:
@@ -51,6 +51,7 @@ cdef struct HalfQueue:
     int64_t* op_halves                 # highest half offset that a block of op records settles
     int64_t op_block                   # op records in a block; a power of two
     Moved* moved
+    bint moves                         # one of them is not empty
     uint8_t* entries
     int64_t entries_first              # half offset of the entries that are in `entries`
     int32_t entries_count

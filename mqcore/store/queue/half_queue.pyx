@@ -41,12 +41,11 @@ cdef int half_queue_open(HalfQueue* h, Shm* shm, const char* log_folder, const c
     h.op_halves = <int64_t*>malloc(OP_BLOCKS * sizeof(int64_t))
     h.settled = <uint8_t*>calloc(SETTLED_START, 1)
     h.ended = <uint8_t*>calloc(SETTLED_START, 1)
-    h.moved = <Moved*>malloc(MOVED_PLACES * sizeof(Moved))
+    h.moved = <Moved*>calloc(MOVED_PLACES, sizeof(Moved))       # touched when something moves
     h.entries = <uint8_t*>malloc(ENTRIES * CQ_ENTRY_SIZE)
     if (h.op_halves == NULL or h.settled == NULL or h.ended == NULL or h.moved == NULL
             or h.entries == NULL):
         return ENOMEM
-    memset(h.moved, 0xFF, MOVED_PLACES * sizeof(Moved))
     log_view_open(&h.log, shm.log, log_folder, shm.head.segment_size)
     return queue_files_open(&h.queues, shm.queues, shm.head.queue_capacity, queue_folder,
                             file_entries, OPEN_FILES_MAX, False)
@@ -90,7 +89,9 @@ cdef void half_queue_seek(HalfQueue* h, int64_t half_offset, int64_t op_offset) 
     h.settled_count = 0
     memset(h.settled, 0, h.settled_capacity)
     memset(h.ended, 0, h.settled_capacity)
-    memset(h.moved, 0xFF, MOVED_PLACES * sizeof(Moved))
+    if h.moves:
+        memset(h.moved, 0, MOVED_PLACES * sizeof(Moved))
+        h.moves = False
     h.entries_count = 0
 
 
@@ -185,7 +186,8 @@ cdef int64_t half_next(HalfQueue* h, int64_t offset, int64_t end) noexcept nogil
 # -- put-backs (U3) -----------------------------------------------------------------------------------
 
 cdef inline void remember_move(HalfQueue* h, int64_t old, int64_t new) noexcept nogil:
-    h.moved[old & (MOVED_PLACES - 1)].old = old
+    h.moved[old & (MOVED_PLACES - 1)].before = old + 1
+    h.moves = True
     h.moved[old & (MOVED_PLACES - 1)].new = new
 
 
@@ -193,7 +195,7 @@ cdef int64_t newest_copy(HalfQueue* h, int64_t offset) noexcept nogil:
     """The half message itself unless it was put back, as far as that is remembered."""
     cdef int i
     for i in range(MOVES_MAX):
-        if h.moved[offset & (MOVED_PLACES - 1)].old != offset:
+        if h.moved[offset & (MOVED_PLACES - 1)].before != offset + 1:
             break
         offset = h.moved[offset & (MOVED_PLACES - 1)].new
     return offset
