@@ -84,7 +84,7 @@ demo: build
 
 perf: tools
 	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
-	$(BIN)/python -m perf.compare
+	$(BIN)/python -m perf.compare $$($(BIN)/python -m perf.states)
 
 # -- what each path costs in what can be counted without a clock, held against perf/ledger/table.tsv;
 #    `make ledger LEDGER=--write` after a change that is to cost more, or less: the commit says why

@@ -2,7 +2,7 @@
 Side by side: mqcore, another state of it, the bare C yardstick and the stock Java broker, on one
 machine in one run.
 
-    python -m perf.compare [--quick] [--bare PROGRAM] [--only mqcore,stock] [--before MQCORE]
+    python -m perf.compare [--quick] [--bare PROGRAM] [--only mqcore,stock] [--before MQCORE]...
                            [--json FILE]
 
 Brokers take turns (A B A B ...), each on a fresh store, so that a machine that gets slower or
@@ -24,6 +24,7 @@ from pathlib import Path
 import click
 
 from mqcore.bench.control import BenchError, Target, create_topic, wait_for_stored
+from mqcore.bench.cpu import process_tree
 from mqcore.bench.load import (
     ConsumeOptions,
     EndToEndOptions,
@@ -35,6 +36,7 @@ from mqcore.bench.load import (
     produce,
 )
 from perf.contenders import Contender, Running, bare_program, contenders
+from perf.ledger.counts import private_bytes
 
 QUEUES = 8
 CASE_SECONDS = 5.0
@@ -114,6 +116,8 @@ class Results:
     reports: dict[str, dict[str, list[Report]]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     start_s: dict[str, list[float]] = field(default_factory=dict)
+    start_cpu_s: dict[str, list[float]] = field(default_factory=dict)
+    idle_bytes: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, case: str, contender: str, report: Report) -> None:
         self.reports.setdefault(case, {}).setdefault(contender, []).append(report)
@@ -146,6 +150,10 @@ def _run_contender(
         contender.start(Path(store), flush) as running,
     ):
         results.start_s.setdefault(contender.name, []).append(running.start_s)
+        results.start_cpu_s.setdefault(contender.name, []).append(running.start_cpu_s)
+        if contender.name.startswith(("mqcore", "before")):
+            results.idle_bytes.setdefault(contender.name, []).append(
+                private_bytes(process_tree(running.pid)))
         for case in cases:
             try:
                 report = case.run(running, contender, seconds)
@@ -165,11 +173,17 @@ def _cell(report: Report) -> str:
             f"{errors}{busy}")
 
 
+def _mib(size: int | None) -> float | None:
+    return None if size is None else size / 2**20
+
+
 FIGURES: tuple[tuple[str, Callable[[Report], float | None], str], ...] = (
     ("messages/s", lambda report: report.rate_per_s, ",.0f"),
     ("CPU us", lambda report: report.broker_cpu_us, ",.2f"),
     ("p50 us", lambda report: report.latency_us.get("p50_us"), ",.0f"),
     ("p99 us", lambda report: report.latency_us.get("p99_us"), ",.0f"),
+    ("p99.9 us", lambda report: report.latency_us.get("p99.9_us"), ",.0f"),
+    ("resident MiB", lambda report: _mib(report.broker_resident_bytes), ",.0f"),
     ("others' CPU", lambda report: report.others_cpu_share, ".0%"),
 )
 
@@ -207,8 +221,10 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
 @click.option("--bare-mode", type=click.Choice(["one", "two"]), default="two", show_default=True)
 @click.option("--only", default="mqcore,bare,stock", show_default=True,
               help="Which brokers, separated by commas.")
-@click.option("--before", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="The mqcore command of another state of the project, built elsewhere.")
+@click.option("--before", multiple=True,
+              type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="The mqcore command of another state of the project, built elsewhere; several "
+                   "times: ratios to the last one hide what came little by little.")
 @click.option("--case", "case_part", default="", help="Only cases whose name contains this.")
 @click.option("--rounds", type=click.IntRange(1, 20), help=f"Turns each [default: {ROUNDS}].")
 @click.option("--seconds", type=click.FloatRange(0.2, 120), help="Measured part of each case.")
@@ -216,7 +232,7 @@ def _ratio(ours: float | None, theirs: float | None) -> str:
               default=Path(tempfile.gettempdir()), help="Where the temporary stores go.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="All reports, raw.")
 def main(
-    quick: bool, bare: Path | None, bare_mode: str, only: str, before: Path | None,
+    quick: bool, bare: Path | None, bare_mode: str, only: str, before: tuple[Path, ...],
     case_part: str, rounds: int | None, seconds: float | None, folder: Path,
     json_file: Path | None,
 ) -> None:
@@ -240,7 +256,11 @@ def main(
     for name in names:
         starts = results.start_s.get(name, [])
         if starts:
-            click.echo(f"\n{name}: start to first connection {statistics.median(starts):.2f} s")
+            click.echo(f"\n{name}: start to first connection {statistics.median(starts):.2f} s, "
+                       f"{statistics.median(results.start_cpu_s[name]):.2f} s CPU")
+        if name in results.idle_bytes:
+            click.echo(f"{name}: {statistics.median(results.idle_bytes[name]) / 2**20:.1f} MiB "
+                       "private behind it")
     if json_file:
         json_file.write_text(json.dumps(dataclasses.asdict(results), indent=1))
     for failure in results.failures:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from mqcore.bench.cpu import process_tree
+from mqcore.thread_times import processor_ns
 from tests.support.mqcore_process import MqcoreError, mqcore_up
 from tests.support.stock import free_port, have_stock, stock_cluster
 
@@ -40,11 +41,15 @@ class ContenderError(RuntimeError):
 
 @dataclass(frozen=True)
 class Running:
-    """A broker that answers: where, and which process (with all below it) is to be charged."""
+    """
+    A broker that answers: where, and which process (with all below it) is to be charged; how long
+    its start took, and how much processor time.
+    """
 
     addr: str
     pid: int
     start_s: float
+    start_cpu_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,8 @@ def run_mqcore(folder: Path, flush: str, program: Sequence[str] = ()) -> Iterato
                 if not program or unknown is None or settings.get(unknown[1], "") is None:
                     raise
                 settings[unknown[1]] = None         # an older state has no such setting
-        yield Running(broker.broker_addr, broker.pid, time.monotonic() - began)
+        yield Running(broker.broker_addr, broker.pid, time.monotonic() - began,
+                      processor_ns(*broker.family())[0] / 1e9)
 
 
 @contextlib.contextmanager
@@ -140,14 +146,15 @@ def _wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def contenders(
-    bare: Path | None, bare_mode: str, wanted: set[str], before: Path | None = None,
+    bare: Path | None, bare_mode: str, wanted: set[str], before: Sequence[Path] = (),
 ) -> list[Contender]:
     """The columns that were asked for and can run here, ours first."""
     found = []
     if "mqcore" in wanted:
         found.append(Contender("mqcore", run_mqcore))
-    if before is not None:
-        found.append(Contender("before", partial(run_mqcore, program=[str(before.absolute())])))
+    for number, program in enumerate(before, 1):
+        name = "before" if len(before) == 1 else f"before {number}"
+        found.append(Contender(name, partial(run_mqcore, program=[str(program.absolute())])))
     if bare is not None and "bare" in wanted:
         found.append(Contender("bare", bare_runner(bare, bare_mode), is_whole=False))
     if "stock" in wanted and have_stock():
