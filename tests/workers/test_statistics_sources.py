@@ -13,6 +13,7 @@ from mqcore.workers.figures import StoreFigures, size_text
 from mqcore.workers.layout import StoreFiles
 from mqcore.workers.shared_queues import SharedQueues
 from tests.store.harness import Run
+from tests.workers.test_shared_queues import own
 
 TURN_MS = 1000
 
@@ -23,7 +24,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.run = Run(root, segment_size=8192, file_entries=10)
         self.writer, self.probe = self.run.writer("async", 0), self.run.probe()
-        self.queues = SharedQueues(self.run.segment, lambda: 0)
+        self.queues = SharedQueues(self.run.segment, lambda: 0, own(), lambda: True)
 
     def send(self, topic: str, queue_id: int, count: int) -> None:
         for number in range(count):
