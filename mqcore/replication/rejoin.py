@@ -46,7 +46,7 @@ LOG_PIECE_BYTES: Final = 1 << 20
 
 # Before a cut: the log, the length of its segments, where it ends, where it is cut; bytes.
 BeforeCut = Callable[[LogFolders, int, int, int], None]
-CheckMaster = Callable[[History, History, bool], None]    # both tables, the store's first; is_cut
+CheckMaster = Callable[[History, Greeting, bool], None]   # of the store; of the master; is_cut
 
 
 def _nothing(*_: object) -> None:
@@ -133,7 +133,7 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     theirs = greeted(address, end)
     position = common_end(follower.history, end, theirs.history, theirs.end)
     is_cut = position is not None and position < end
-    check(follower.history, theirs.history, is_cut)
+    check(follower.history, theirs, is_cut)
     if position is None:
         raise RejoinError("the master's log began apart from this one: a slave of it needs an "
                           "empty store")
@@ -141,7 +141,7 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     below = theirs
     if theirs.checked_to != position:
         below = greeted(address, position)
-        check(follower.history, below.history, is_cut)
+        check(follower.history, below, is_cut)
     _check_below(log, below, position)
     found = Overtaken(position, end, 0, theirs.history.last.master)
     if position < end:
@@ -155,16 +155,26 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     return found
 
 
-def _check_epoch(epoch: int, _mine: History, theirs: History, _is_cut: bool) -> None:
+def _check_epoch(epoch: int, _mine: History, theirs: Greeting, _is_cut: bool) -> None:
     """epoch: that it leads in, 0: whichever it is."""
-    if epoch and theirs.last.number != epoch:
-        raise RejoinError(f"who answers leads in epoch {theirs.last.number}, and epoch "
+    if epoch and theirs.history.last.number != epoch:
+        raise RejoinError(f"who answers leads in epoch {theirs.history.last.number}, and epoch "
                           f"{epoch} is the one that was elected: nothing is cut")
 
 
-def _check_newer(mine: History, theirs: History, is_cut: bool) -> None:
-    """Of two of which one took over from the other, the other one is cut."""
-    if is_cut and theirs.last != mine.last and theirs.last in mine.epochs:
+def _check_newer(mine: History, greeting: Greeting, is_cut: bool) -> None:
+    """
+    Of two of which one took over from the other, the other one is cut; and nothing is cut by the
+    log of a slave that only is behind.
+    """
+    theirs = greeting.history
+    if is_cut and (theirs.last == mine.last or greeting.end < theirs.last.start):
+        raise RejoinError(
+            f"the log of that broker ends at position {greeting.end}, before the end here, and has "
+            f"nothing of an epoch behind {mine.last.number} of {mine.last.master}: it is a slave "
+            "that is behind, or lost its end. Name the master, which mqcore replication status "
+            "shows; to cut this store all the same: --force")
+    if is_cut and theirs.last in mine.epochs:
         raise RejoinError(
             f"this store ends with epoch {mine.last.number} of {mine.last.master}, which began "
             f"behind epoch {theirs.last.number} of {theirs.last.master}, the master's last: it is "

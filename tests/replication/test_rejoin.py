@@ -127,6 +127,24 @@ def test_who_took_over_from_the_master_is_cut_only_by_force(overtaken: Overtaken
     assert found.position == overtaken.position < found.end
 
 
+@pytest.mark.parametrize("newer", [False, True], ids=["same epoch", "before its last epoch"])
+def test_nothing_is_cut_by_a_slave_that_is_behind(overtaken: Overtaken, newer: bool) -> None:
+    """It greets as the master does; its end is before all that the master acknowledged."""
+    theirs = overtaken.greeting.history
+    last = Epoch(2, overtaken.position + 1000, "second", 2)
+    overtaken.greeting = replace(overtaken.greeting, history=replace(
+        theirs, epochs=(FIRST, last) if newer else (FIRST,)))
+    before = overtaken.content()
+
+    with pytest.raises(RejoinError, match=f"ends at position {overtaken.position}, before the end "
+                                          "here.*slave that is behind"):
+        rejoin(overtaken.root, ("slave", 1), 1)
+    assert overtaken.content() == before
+
+    found = rejoin(overtaken.root, ("slave", 1), 1, force=True)
+    assert found.position == overtaken.position < found.end
+
+
 def test_who_was_promoted_by_mistake_rejoins_where_nothing_is_cut(overtaken: Overtaken) -> None:
     assert rejoin(overtaken.root, ("master", 1), None).end > overtaken.position
     theirs = overtaken.greeting.history

@@ -192,6 +192,6 @@ def test_a_master_whose_log_ends_within_a_record_of_ours_has_nothing_cut(
     master = replace(overtaken.master, log=overtaken.log[:overtaken.common - 1], history=HISTORY)
     before = log_of(store)
     with master.serving() as address, pytest.raises(RejoinError, match="no record ends"):
-        rejoin(store, address, 1)
+        rejoin(store, address, 1, force=True)
     assert (log_of(store), state_of(store), (store / FOLDER).exists()) == (
         before, State.LEADS, False)
