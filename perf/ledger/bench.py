@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perf.ledger.counts import FIGURES, Counts, look
-from perf.ledger.table import Table
+from perf.ledger.table import IDLE, Table
 from tests.support.mqcore_process import MqcoreProcess
 from tests.workers.processes import by_role
 
@@ -58,7 +58,7 @@ class Bench:
 
     def idle(self) -> None:
         """An idle second, of each process."""
-        self.table |= rows("idle second", self._idle.items(), PERIODIC)
+        self.table |= rows(IDLE, self._idle.items(), PERIODIC)
 
     def path(self, name: str, items: int, run: Callable[[int], object],
              roles: tuple[str, ...] = HOT, *, figures: tuple[str, ...] = FIGURES) -> None:

@@ -212,7 +212,7 @@ def plain(numbers: Path, folder: Path) -> Table:
             bench.path("held pull, end to end", MANY, held_pulls(
                 peer, consumer, settled_end(state)), (*HOT, "dispatcher"))
             bench.path("half and commit", MANY // 2, transactions(peer))
-            bench.path("delayed", MANY // 4, delayed(peer, state), (*HOT, "scheduler"),
+            bench.path("delayed", MANY // 4, delayed(peer, state), ("writer", "scheduler"),
                        figures=COPIES)
             bench.path("heartbeat", MANY // 4, heartbeats(peer), ("pull-serving-0", "coordinator"))
             bench.path("new connection and a send", MANY // 4, newcomers(broker.broker_addr),
