@@ -1,0 +1,196 @@
+"""`mqcore check`: checks for monitoring: ready, lag, dlq, disk."""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import wraps
+from typing import Any
+
+import click
+
+from mqcore.admin.shell import units
+from mqcore.admin.shell.exits import Exit, Failure
+from mqcore.admin.shell.runner import reads
+from mqcore.admin.shell.view import Column, Table, Text, View
+from mqcore.client import AsyncAdmin, RocketMQError
+from mqcore.client.admin.groups import is_system_group
+from mqcore.wire.codes import DLQ_PREFIX
+
+TOPICS_AT_ONCE = 16
+
+
+class Level(IntEnum):
+    """How bad a finding is; the numbers are Nagios' exit statuses."""
+
+    OK = 0
+    WARNING = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    One thing that was looked at.
+
+    name    what it is: a broker, a group, a group's queue
+    value   the number that was compared, None when it is unknown
+    text    the number for people
+    """
+
+    name: str
+    level: Level
+    value: float | None
+    text: str
+
+
+ROWS = (Column("", "level"), Column("NAME", "name"), Column("", "text"))
+
+
+@click.group("check")
+def check_group() -> None:
+    """Checks for monitoring: ready, lag, dlq, disk. They end with 10 when one fails."""
+
+
+def _check(
+    command: Callable[..., Coroutine[Any, Any, Sequence[Finding]]],
+) -> Callable[..., None]:
+    """A command that prints findings: as a view, or as one line for Nagios."""
+
+    @wraps(command)
+    async def view(admin: AsyncAdmin, nagios: bool, **options: Any) -> View:
+        try:
+            found = await command(admin, **options)
+        except (RocketMQError, OSError) as error:
+            if not nagios:
+                raise
+            found = [Finding(command.__name__, Level.UNKNOWN, None, str(error))]
+        return _view(command.__name__.removesuffix("_command"), found, nagios=nagios)
+
+    return reads(items=True)(click.option(
+        "--nagios", is_flag=True,
+        help="One line, and Nagios' statuses: 0, 1 warning, 2 critical, 3 unknown.")(view))
+
+
+def _view(name: str, found: Sequence[Finding], *, nagios: bool) -> View:
+    worst = max((one.level for one in found), default=Level.OK)
+    rows = [{"name": one.name, "level": one.level.name.lower(), "value": one.value,
+             "text": one.text} for one in found]
+    document = {"check": name, "level": worst.name.lower(), "findings": rows}
+    if nagios:
+        bad = [f"{one.name} {one.text}" for one in found if one.level]
+        said = "; ".join(bad) or f"{len(found)} looked at"
+        line = f"MQCORE {name.upper()} {worst.name} - {said}"
+        return View(document, [Text([line])], items="findings", status=Exit(int(worst))
+                    if worst in (0, 1, 2, 3) else Exit.UNHEALTHY)
+    return View(document, [Table(ROWS, rows, "nothing to look at")], items="findings",
+                status=Exit.UNHEALTHY if worst else Exit.DONE)
+
+
+def _level(value: float, warning: float, critical: float) -> Level:
+    if value >= critical:
+        return Level.CRITICAL
+    return Level.WARNING if value >= warning else Level.OK
+
+
+def _thresholds(unit: str, warning: float, critical: float) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        for option in (
+            click.option("--crit", "critical", type=click.FloatRange(0), default=critical,
+                         show_default=True, help=f"Critical from so many {unit} on."),
+            click.option("--warn", "warning", type=click.FloatRange(0), default=warning,
+                         show_default=True, help=f"A warning from so many {unit} on."),
+        ):
+            command = option(command)
+        return command
+    return add
+
+
+@check_group.command("ready")
+@_check
+async def ready_command(admin: AsyncAdmin) -> Sequence[Finding]:
+    """Every broker that is registered answers, and takes messages."""
+    clusters = await admin.clusters()
+    found = []
+    for cluster in clusters:
+        for broker in cluster.brokers:
+            for broker_id, address in sorted(broker.addresses.items()):
+                found.append(await _ready(admin, broker.broker_name, broker_id, address))
+    if not found:
+        raise Failure("no broker is registered", Exit.UNHEALTHY)
+    return found
+
+
+async def _ready(
+    admin: AsyncAdmin, name: str, broker_id: int, address: str,
+) -> Finding:
+    shown = f"{name} id {broker_id} {address}"
+    try:
+        status = await admin.broker_status(address)
+    except RocketMQError as error:
+        return Finding(shown, Level.CRITICAL, None, f"no answer: {error}")
+    refused = status.values.get("writesRefused", "")
+    if broker_id == 0 and refused not in ("", "none"):
+        return Finding(shown, Level.CRITICAL, None, f"refuses messages: {refused}")
+    return Finding(shown, Level.OK, None, f"ready, {status.version}")
+
+
+@check_group.command("lag")
+@click.option("-g", "--group", help="Only this group.")
+@_thresholds("messages", 10_000, 100_000)
+@_check
+async def lag_command(
+    admin: AsyncAdmin, group: str | None, warning: float, critical: float,
+) -> Sequence[Finding]:
+    """No group has too many messages before it."""
+    lags: dict[str, int] = {}
+    for backlog in await admin.backlogs():
+        if group in (None, backlog.group) and not is_system_group(backlog.group):
+            lags[backlog.group] = lags.get(backlog.group, 0) + backlog.total
+    return [Finding(name, _level(lag, warning, critical), lag, f"{units.count(lag)} messages")
+            for name, lag in sorted(lags.items())]
+
+
+@check_group.command("dlq")
+@click.option("-g", "--group", help="Only this group.")
+@_thresholds("dead letters", 1, 1_000)
+@_check
+async def dlq_command(
+    admin: AsyncAdmin, group: str | None, warning: float, critical: float,
+) -> Sequence[Finding]:
+    """No group has too many dead letters."""
+    groups = [name.removeprefix(DLQ_PREFIX) for name in await admin.topics()
+              if name.startswith(DLQ_PREFIX) and group in (None, name.removeprefix(DLQ_PREFIX))]
+    places = asyncio.Semaphore(TOPICS_AT_ONCE)
+
+    async def one(name: str) -> Finding:
+        async with places:
+            count = (await admin.topic_stats(DLQ_PREFIX + name)).message_count
+        return Finding(name, _level(count, warning, critical), count,
+                       f"{units.count(count)} dead letters")
+
+    return await asyncio.gather(*map(one, groups))
+
+
+@check_group.command("disk")
+@_thresholds("percent", 75, 90)
+@_check
+async def disk_command(
+    admin: AsyncAdmin, warning: float, critical: float,
+) -> Sequence[Finding]:
+    """No broker's disk is too full."""
+    found = []
+    statuses = await admin.cluster_status()
+    for one in statuses:
+        name = f"{one.broker_name} id {one.broker_id}"
+        if one.disk_ratio < 0:
+            found.append(Finding(name, Level.UNKNOWN, None, "does not tell how full its disk is"))
+            continue
+        percent = round(one.disk_ratio * 100, 1)
+        found.append(Finding(name, _level(percent, warning, critical), percent,
+                             f"{percent} % used"))
+    found += [Finding(one.name, Level.UNKNOWN, None, f"no answer: {one.error}")
+              for one in statuses.unreachable]
+    return found
