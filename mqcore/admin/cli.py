@@ -61,14 +61,14 @@ broker_group = group("broker", {
     "drain": (f"{_NOUNS}.broker", "drain_command", "Let producers send elsewhere."),
     "undrain": (f"{_NOUNS}.broker", "undrain_command", "Let producers send to it again."),
     "gc": (f"{_NOUNS}.broker", "gc_command", "Delete expired files of the commit log now."),
-}, "Brokers: run one; look at and change running ones.")
+}, "Brokers: run one; look at and change running ones.", verb="run")
 
 namesrv_group = group("namesrv", {
     "run": ("mqcore.admin.run", "namesrv", "Run a name server."),
     "show": (f"{_NOUNS}.namesrv", "show_command", "Settings of a name server."),
     "set": (f"{_NOUNS}.namesrv", "set_command", "Change settings of name servers."),
     "kv": (f"{_NOUNS}.namesrv", "kv_group", "Key-values: ls, get, set, rm."),
-}, "Name servers: run one; look at and change running ones.")
+}, "Name servers: run one; look at and change running ones.", verb="run")
 
 store_group = group("store", {
     "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),
@@ -83,7 +83,15 @@ store_group = group("store", {
 }, "Store directories: check, repair, back up, look into.")
 
 
-@click.command(cls=LazyGroup, commands=COMMANDS, context_settings=HELP)
+SHORT = {
+    name: noun.table[name]
+    for noun, names in ((message_group, ("send", "consume")),
+                        (store_group, ("verify", "repair", "backup", "restore")))
+    for name in names
+}
+
+
+@click.command(cls=LazyGroup, commands=COMMANDS, short=SHORT, context_settings=HELP)
 @click.version_option(__version__, prog_name="mqcore")
 def main() -> None:
     """A message broker for RocketMQ clients, and its administration."""

@@ -15,11 +15,28 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are named, and loaded when they are asked for."""
+    """
+    A group whose commands are named, and loaded when they are asked for.
 
-    def __init__(self, commands: Commands, **attributes: Any) -> None:
+    commands   those that help shows
+    short      further names, without a line in help
+    verb       the command of arguments that name none: `mqcore broker -n HOST:9876`
+    """
+
+    def __init__(
+        self, commands: Commands, *, short: Commands | None = None, verb: str = "",
+        **attributes: Any,
+    ) -> None:
         super().__init__(**attributes)
         self.table = commands
+        self.short = short or {}
+        self.verb = verb
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the verb before arguments that name none; only `-h` is for the group."""
+        if self.verb and (not args or args[0].startswith("-")) and args not in (["-h"], ["--help"]):
+            args = [self.verb, *args]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a terminal obeys no character of an error's words."""
@@ -35,9 +52,10 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Load a command; None for a name that is not in the table."""
-        if cmd_name not in self.table:
+        found = self.table.get(cmd_name) or self.short.get(cmd_name)
+        if found is None:
             return None
-        module, name, _ = self.table[cmd_name]
+        module, name, _ = found
         command = getattr(import_module(module), name)
         assert isinstance(command, click.Command)
         return command
@@ -60,6 +78,6 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, _, line) in self.table.items()])
 
 
-def group(name: str, commands: Commands, text: str) -> LazyGroup:
+def group(name: str, commands: Commands, text: str, *, verb: str = "") -> LazyGroup:
     """A noun with its verbs."""
-    return LazyGroup(commands, name=name, help=text, context_settings=HELP)
+    return LazyGroup(commands, verb=verb, name=name, help=text, context_settings=HELP)
