@@ -1,6 +1,6 @@
 # The two clocks, asked once a turn by the native loops; everything below them takes now_ms. Only what
 # measures how long a turn takes asks once more. The steady clock says how long something waits, the wall
-# clock is for times that leave the process (docs/architecture.md, "Clocks").
+# clock is for times that leave the process (docs/clocks.md).
 from libc.stdint cimport int64_t
 
 cdef extern from *:

@@ -147,6 +147,7 @@ cdef struct Leadership "mq_leadership":
 # -- The store clock: when a store time was (mqcore/shm/store_clock.pxd) ------------------------------
 cdef enum:
     CLOCK_KNOTS_MAX = 64
+    CLOCK_WALLS_MAX = 32
 
 cdef struct ClockKnot "mq_clock_knot":
     int64_t steady_ms                    # from here on store times are as this knot says
@@ -154,12 +155,29 @@ cdef struct ClockKnot "mq_clock_knot":
     int64_t wall_ms                      # the wall clock then
     int64_t slowed                       # the store clock goes on by 1 ms in so many
 
-cdef struct StoreClock "mq_store_clock":
-    int32_t sequence                     # odd while the writer writes
-    int32_t count                        # of knots; the writer
+cdef struct WallPiece "mq_wall_piece":   # of the wall clock, between two steps
+    int64_t steady_ms                    # where it begins
+    int64_t wall_ms                      # what the wall clock showed there, at least
+    int64_t spread_ms                    # and this more, at most: 0, if it is one piece
+
+cdef struct UnmeasuredTime "mq_unmeasured_time":     # between two boots, until it is believed (T12)
+    int64_t before                       # how many knots, or pieces, are older than it; 0: it is believed
+    int64_t wall_ms                      # what the wall clock showed before it
+    int64_t steady_ms                    # when it was over
+
+cdef struct StoreClock "mq_store_clock":     # all of it the writer's
+    int32_t sequence                     # odd while it is written
+    int32_t count                        # of knots
     int64_t doubted_since_ms             # steady: since when the wall clock is far ahead, 0: it is not
-    uint8_t pad[112]
-    ClockKnot knots[CLOCK_KNOTS_MAX]     # the oldest first; the writer
+    int64_t stood_since_ms               # steady: when the wall clock was last set
+    int64_t wall_count                   # of pieces
+    UnmeasuredTime late                  # for what waits
+    UnmeasuredTime old                   # for what is deleted
+    int64_t goes_on                      # 1: an earlier run's knots are in it
+    int64_t apart_ms                     # how far the wall clock was ahead of the steady one in the last turn
+    uint8_t pad[32]
+    ClockKnot knots[CLOCK_KNOTS_MAX]     # the oldest first
+    WallPiece walls[CLOCK_WALLS_MAX]     # the oldest first
 
 # -- Delayed messages: how far each level is delivered (broker.md 4.6) -------------------------------
 cdef struct ScheduleState "mq_schedule_state":

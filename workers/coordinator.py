@@ -44,6 +44,7 @@ from mqcore.shm.coordinator_rings import (
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
+from mqcore.shm.run_clock import RunClock
 from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
@@ -143,27 +144,26 @@ class Coordinator:
             file_entries=settings.store.queue_file_entry_count,
             memory_bytes=memory_bytes(settings.store.memory_ratio_percent),
             open_files_max=descriptors.looked_at(settings, segment.serving_count))
-        reader.keys = IndexReader(str(files.index), settings.store.index_slot_count,
-                                  settings.store.index_entry_count)
+        own, store = settings.broker, settings.store
+        reader.keys = IndexReader(str(files.index), store.index_slot_count, store.index_entry_count)
         self._reader = reader
-        own = settings.broker
         self._own = OwnMessages(LogProducer(
             segment, COORDINATOR.producer, (own.advertised_ip, own.listen_port),
             segment.incarnation(COORDINATOR.slot)), own.cluster)
         self._queues = SharedQueues(segment, self._now_ms, self._own, lambda: self._following)
-        self._registrar = Registrar(settings, self._apply_order, self._adopt, self._pen,
-                                    embedded_namesrv=self._inherited.embedded_namesrv,
-                                    account=self._inherited.namesrv_account,
-                                    kept_tls=self._inherited.kept_tls.settings,
-                                    supervisor=supervisor_of(segment.name))
+        given = self._inherited
+        self._registrar = Registrar(
+            settings, self._apply_order, self._adopt, self._pen, account=given.namesrv_account,
+            embedded_namesrv=given.embedded_namesrv, kept_tls=given.kept_tls.settings,
+            supervisor=supervisor_of(segment.name))
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
-            store=reader, tables=tables, connections=self._rings,
-            appender=self._own, registrar=self._registrar,
+            store=reader, tables=tables, connections=self._rings, appender=self._own,
+            registrar=self._registrar, passed_ms=RunClock(segment).passed_ms,
             figures=StoreFigures(segment, files, pooled=settings.store.flush == "transient-pool"),
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
-            wall_ahead_ms=self._clock.wall_ahead_ms,
-            kept_access=self._inherited.kept_access), self._changes, self._spawn)
+            wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
+        ), self._changes, self._spawn)
         self._checks = CheckRing(segment)
         self._transactions = TransactionChecks(self._broker.core)
         shown = segment.log_state()["dispatched"]

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from mqcore.store import clock_file
 from mqcore.store.recovery import queue_ends
 
 
@@ -41,6 +42,10 @@ class StoreFiles:
     @property
     def checkpoint(self) -> Path:
         return self.root / "checkpoint"
+
+    @property
+    def clock(self) -> Path:
+        return self.root / clock_file.NAME
 
     @property
     def abort(self) -> Path:

@@ -11,11 +11,11 @@ import logging
 import threading
 import time
 
-from mqcore.broker.clock import CautiousClock
 from mqcore.broker.settings.model import Settings, StoreSettings
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import Segment
 from mqcore.store.log.retention import FILES_AT_ONCE, HOUR_MS, LogCleaner, Policy, Reason
+from mqcore.workers.kept_clock import KeptClock
 from mqcore.workers.layout import StoreFiles
 
 FIRST_LOOK_S = 1.0               # at the disk
@@ -47,7 +47,7 @@ class LogCleanerThread:
         self._cleaner = LogCleaner(
             settings.log_folders, store.segment_size_bytes, policy_of(store), self._words,
             other_folders=[files.queues])
-        self._clock = CautiousClock()
+        self._clock = KeptClock(segment, files.clock)
         self._store = store
         self._changed = threading.Event()      # the settings have, or it is time to stop
         self._stopping = threading.Event()
@@ -67,6 +67,7 @@ class LogCleanerThread:
         self._stopping.set()
         self._changed.set()
         self._thread.join()
+        self._clock.keep(last=True)
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -83,6 +84,7 @@ class LogCleanerThread:
                 if time.monotonic() < next_pass:
                     continue
                 next_pass = time.monotonic() + self._interval_s
+                self._clock.keep()
                 manual = self._asked()
                 if manual or time.monotonic() >= began + FIRST_PASS_INTERVALS * self._interval_s:
                     self._delete(manual)
@@ -115,17 +117,18 @@ class LogCleanerThread:
         return self._manual_passes > 0
 
     def _delete(self, manual: bool) -> None:
-        now_ms = self._clock.now_ms()
         reason = self._cleaner.reason(time.time_ns() // 1_000_000, manual=manual)   # by the hour
         if reason is None:
             return
         for _ in range(FILES_AT_ONCE):
-            if not self._delete_one(now_ms, reason) or self._stopping.wait(
+            if not self._delete_one(reason) or self._stopping.wait(
                     self._store.clean_pause_ms / 1000):
                 return
 
-    def _delete_one(self, now_ms: int, reason: Reason) -> bool:
-        path = self._cleaner.delete_oldest(now_ms, reason)
+    def _delete_one(self, reason: Reason) -> bool:
+        path = self._cleaner.delete_oldest(
+            lambda file_ms: self._clock.passed_ms(file_ms, self._cleaner.policy.reserved_ms),
+            reason)
         if path is not None:
             log.info("commit log segment %s is deleted: %s", path.name, reason.text)
         return path is not None

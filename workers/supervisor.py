@@ -50,7 +50,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import last_run
 from mqcore.store.files import unlink
 from mqcore.store.ownership import StoreInUseError, holder
-from mqcore.workers import descriptors, limits, loop, output, standing
+from mqcore.workers import descriptors, kept_clock, limits, loop, output, standing
 from mqcore.workers.accounts import run_account
 from mqcore.workers.children import Child, Starved, doing, spoken
 from mqcore.workers.descriptors import TooFewDescriptors
@@ -247,6 +247,7 @@ class Supervisor:
         except (OSError, ValueError) as error:
             raise StartError(f"shared memory cannot be made: {error} (if it is memory that is "
                              "missing: see RLIMIT_AS, ulimit -v)") from error
+        kept_clock.begin(segment, self._files.clock, self._settings.log_folders)
         try:
             limits.check_address_space(self._settings, segment.size)
         except LimitError as error:

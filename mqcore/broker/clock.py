@@ -3,9 +3,6 @@ from __future__ import annotations
 
 import time
 
-STEP_MS = 1_000                  # less is how clocks are kept
-BELIEVED_S = 86_400.0
-
 
 class RunningClock:
     """
@@ -28,27 +25,3 @@ class RunningClock:
 
 def not_ahead() -> int:
     return 0
-
-
-class CautiousClock:
-    """
-    The wall clock for the age of files: a step forward is believed when it has stood for a day.
-
-    A file's time is what the wall clock showed when it was written; a clock that is wrong for an
-    hour must not make all files old. One that was wrong before is right after a day.
-    """
-
-    def __init__(self) -> None:
-        self._running = RunningClock()
-        self._ahead_since_s: float | None = None
-
-    def now_ms(self) -> int:
-        ahead_ms = self._running.wall_ahead_ms()
-        if ahead_ms <= STEP_MS:
-            self._ahead_since_s = None
-        elif self._ahead_since_s is None:
-            self._ahead_since_s = time.monotonic()
-        elif time.monotonic() - self._ahead_since_s >= BELIEVED_S:
-            self._running, self._ahead_since_s = RunningClock(), None
-            return self._running.now_ms()
-        return self._running.now_ms() + min(ahead_ms, 0)

@@ -60,6 +60,7 @@ class Ports:
     background: Background = field(default_factory=AtOnce)
     wall_ahead_ms: Callable[[], int] = not_ahead     # of the times that the rules are given
     kept_access: KeptFiles | None = None             # access files for a successor
+    passed_ms: Callable[[int], int] | None = None    # since a time of an earlier process, at least
 
 
 @dataclass(slots=True)

@@ -219,7 +219,7 @@ class Broker:
             core.own_commits.load()
         else:
             core.own_commits.forget()
-        core.filters.load(now_ms)
+        core.filters.load(now_ms, core.ports.passed_ms)
         finished(statistics_requests.take_sample(core, now_ms))
         core.calls.restart(now_ms)
         self._next_persist_ms = now_ms + core.settings.broker.offsets_persist_interval_ms

@@ -63,6 +63,10 @@ def ages(run: Run, hours: float, *names: int) -> None:
         os.utime(run.log_folder / f"{start:020d}", (at, at))
 
 
+def since_noon(file_ms: int) -> int:
+    return NOON_MS - file_ms
+
+
 @pytest.mark.parametrize(("now_ms", "disk", "policy", "manual", "wanted"), [
     (NOON_MS, Disk(), POLICY, False, None),
     (FOUR_MS, Disk(), POLICY, False, False),
@@ -89,9 +93,9 @@ def test_a_segment_goes_when_its_time_is_over_and_the_oldest_goes_first(run: Run
     ages(run, 73, 0, SEGMENT, 3 * SEGMENT)
     ages(run, 71, 2 * SEGMENT)
 
-    assert cleaner.delete_oldest(NOON_MS, EXPIRED) == run.log_folder / f"{0:020d}"
-    assert cleaner.delete_oldest(NOON_MS, EXPIRED) == run.log_folder / f"{SEGMENT:020d}"
-    assert cleaner.delete_oldest(NOON_MS, EXPIRED) is None       # behind it an older one: it waits
+    assert cleaner.delete_oldest(since_noon, EXPIRED) == run.log_folder / f"{0:020d}"
+    assert cleaner.delete_oldest(since_noon, EXPIRED) == run.log_folder / f"{SEGMENT:020d}"
+    assert cleaner.delete_oldest(since_noon, EXPIRED) is None     # behind it an older one: it waits
     assert cleaner.segments() == [n * SEGMENT for n in range(2, 6)]
     assert run.segment.log_state()["first"] == 2 * SEGMENT
 
@@ -99,7 +103,7 @@ def test_a_segment_goes_when_its_time_is_over_and_the_oldest_goes_first(run: Run
 def test_the_segment_that_is_written_stays_however_full_the_disk_is(run: Run) -> None:
     cleaner = cleaner_of(run)
     deleted = 0
-    while cleaner.delete_oldest(NOON_MS, ANY_AGE):
+    while cleaner.delete_oldest(since_noon, ANY_AGE):
         deleted += 1
         assert deleted < 10
 
@@ -111,15 +115,15 @@ def test_a_segment_that_is_not_dispatched_stays(run: Run) -> None:
     run.segment.set_dispatched(2 * SEGMENT - 1, 1)
     cleaner = cleaner_of(run)
 
-    assert cleaner.delete_oldest(NOON_MS, ANY_AGE) is not None
-    assert cleaner.delete_oldest(NOON_MS, ANY_AGE) is None
+    assert cleaner.delete_oldest(since_noon, ANY_AGE) is not None
+    assert cleaner.delete_oldest(since_noon, ANY_AGE) is None
     assert cleaner.segments()[0] == SEGMENT
 
 
 def test_what_a_dead_writer_left_below_the_first_position_goes_at_any_age(run: Run) -> None:
     LogWords(run.segment).raise_first(SEGMENT)
 
-    assert cleaner_of(run).delete_oldest(NOON_MS, EXPIRED) == run.log_folder / f"{0:020d}"
+    assert cleaner_of(run).delete_oldest(since_noon, EXPIRED) == run.log_folder / f"{0:020d}"
     assert run.segment.log_state()["first"] == SEGMENT
 
 

@@ -233,7 +233,7 @@ def test_the_oldest_segment_is_deleted_wherever_it_is(run: SplitRun) -> None:
     cleaner = LogCleaner(run.folders, SEGMENT, policy, LogWords(run.segment))
     asked = Reason("it was asked for", any_age=True)
 
-    gone = [cleaner.delete_oldest(0, asked) for _ in range(3)]
+    gone = [cleaner.delete_oldest(lambda _: 0, asked) for _ in range(3)]
     assert [path and path.parent.name for path in gone] == ["a", "b", "a"]
     assert run.segment.log_state()["first"] == 3 * SEGMENT
 

@@ -8,7 +8,7 @@ copies of all of them. Persisted as config/consumerFilter.json.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -122,8 +122,11 @@ class FilterTable:
         self._clean_ms = settings.filter_clean_ms
         self._client_expiry_ms = settings.client_expiry_ms
 
-    def load(self, now_ms: int) -> None:
-        """Read the file; every filter is dead until its group comes back. Raises TablesFull."""
+    def load(self, now_ms: int, passed: Callable[[int], int] | None = None) -> None:
+        """
+        Read the file; every filter is dead until its group comes back. passed: how many ms ago a
+        time in the file was, None: as `now_ms` has it. Raises TablesFull.
+        """
         self._groups = {}
         self._strangers_until_ms = now_ms + self._client_expiry_ms
         stored = config_file.load(self._path) or {}
@@ -142,6 +145,9 @@ class FilterTable:
                 if unknown:
                     self._unknown_of[data.group, topic] = unknown
         for data in found:
+            if passed is not None and data.dead:
+                dead_ms = max(now_ms - passed(data.dead_ms), data.born_ms)
+                data = replace(data, dead_ms=dead_ms)
             self._take_stored(data, now_ms)
 
     def persist(self) -> None:

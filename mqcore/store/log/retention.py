@@ -112,9 +112,10 @@ class LogCleaner:
         """Start positions of the segments on disk, ascending."""
         return [start for start, _ in self._folders.segments()]
 
-    def delete_oldest(self, now_ms: int, reason: Reason) -> Path | None:
+    def delete_oldest(self, passed: Callable[[int], int], reason: Reason) -> Path | None:
         """
-        Delete one segment, if the oldest one is due; returns its path. Raises OSError.
+        Delete one segment, if the oldest one is due; returns its path. passed: how many ms have
+        passed since a file's time, ms since 1970. Raises OSError.
 
         The log's first position moves before the file goes: who reads below it is told "removed",
         and what an earlier process left lying below it goes without further questions.
@@ -125,7 +126,7 @@ class LogCleaner:
         start, path = found[0]
         end = start + self._segment_size
         if end > self._words.first:
-            if end >= self._words.dispatched or not self._is_due(path, now_ms, reason):
+            if end >= self._words.dispatched or not self._is_due(path, passed, reason):
                 return None
             self._words.raise_first(found[1][0])
         self._folders.remove_checksums(start)
@@ -133,6 +134,6 @@ class LogCleaner:
         sync_folder(path.parent)             # in order: a gap would be damage to the next start
         return path
 
-    def _is_due(self, path: Path, now_ms: int, reason: Reason) -> bool:
-        age_ms = now_ms - path.stat().st_mtime_ns // 1_000_000
-        return reason.any_age or age_ms >= self.policy.reserved_ms
+    def _is_due(self, path: Path, passed: Callable[[int], int], reason: Reason) -> bool:
+        return (reason.any_age
+                or passed(path.stat().st_mtime_ns // 1_000_000) >= self.policy.reserved_ms)

@@ -27,7 +27,12 @@ from mqcore.shm.ring cimport (
     ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
-from mqcore.shm.store_clock cimport store_clock_look, store_clock_steady_of, store_clock_wall_of
+from mqcore.shm.store_clock cimport (
+    store_clock_look,
+    store_clock_shown,
+    store_clock_steady_of,
+    store_clock_wall_of,
+)
 from mqcore.shm.tables cimport name_hash
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
@@ -268,6 +273,16 @@ cdef int take_results(Checker* k) noexcept nogil:
     return landing
 
 
+cdef int64_t age_when_stored(Checker* k, const RecordView* record, int64_t stored_ms) noexcept nogil:
+    """Below 0: its born time is ahead of our wall clock."""
+    cdef int64_t wall_ms = store_clock_wall_of(&k.clock, record.store_time_ms), born_ms
+    if record.born_time_ms > wall_ms:
+        return wall_ms - record.born_time_ms
+    if not store_clock_shown(&k.clock, record.born_time_ms, stored_ms, &born_ms):
+        return 0
+    return max(min(wall_ms - record.born_time_ms, stored_ms - born_ms), 0)
+
+
 cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
                 int64_t now_ms) noexcept nogil:
     """
@@ -275,8 +290,7 @@ cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* 
     is due.
     """
     cdef int64_t stored_ms = store_clock_steady_of(&k.clock, record.store_time_ms)
-    cdef int64_t age = (now_ms - stored_ms                                # B5
-                        + store_clock_wall_of(&k.clock, record.store_time_ms) - record.born_time_ms)
+    cdef int64_t age = now_ms - stored_ms + age_when_stored(k, record, stored_ms)        # B5
     cdef int64_t immune_ms = k.timeout_ms
     flight.check_times = 1 if notes.check_times < 0 else notes.check_times + 1
     if notes.check_times >= k.check_max:
