@@ -96,6 +96,29 @@ def test_who_was_away_for_long_has_saved_nothing_up(world: World) -> None:
     assert abs(counts.count(HONEST) - (counts.count(HOG) - 1)) <= 2
 
 
+def test_a_newcomer_shares_the_time_with_those_who_were_there(world: World) -> None:
+    """It does not get first what they have had before it came."""
+    steps: list[int] = []
+
+    def endless(who: int) -> Callable[[], Job]:
+        def job() -> Job:
+            while True:
+                world.now_s += 0.001
+                steps.append(who)
+                yield
+        return job
+
+    for who in (HOG, OTHER):
+        world.turns.add(who, endless(who))
+    for _ in range(600):
+        world.turns.step()
+    world.turns.add(HONEST, endless(HONEST))
+    steps.clear()
+    for _ in range(90):
+        world.turns.step()
+    assert min(map(steps.count, (HOG, OTHER, HONEST))) > len(steps) / 3 - 12
+
+
 def test_a_small_request_of_somebody_new_passes_large_ones_of_others_who_are_new(
     world: World,
 ) -> None:

@@ -22,12 +22,13 @@ class Serving:
     """
     `rings` are the coordinator's. folder: of a store that is made.
 
-    connection_memory_bytes: for all connections. front: where it has the binary front, too.
+    connection_memory_bytes: for all connections. front: where it has the binary front, too. queues:
+    places in their table.
     """
 
     def __init__(self, folder: Path, *, connection_memory_bytes: int = 1 << 28,
-                 front: socket.socket | None = None) -> None:
-        self._store = Run(folder)
+                 front: socket.socket | None = None, queues: int = 64) -> None:
+        self._store = Run(folder, queues=queues)
         self._store.recover(clean=True)
         self._segment = self._store.segment
         self._segment.begin_incarnation(SERVING.slot)
@@ -47,6 +48,11 @@ class Serving:
             self._loop.listen(front)
         self.rings = CoordinatorRings(self._segment)
         self._figures = FigureSlots(self._segment)
+
+    @property
+    def store(self) -> Run:
+        """For a writer and a dispatcher beside it."""
+        return self._store
 
     def connect(self) -> Peer:
         host, port = self._listener.getsockname()

@@ -1,6 +1,7 @@
 """What a machine that lost its power finds on its disk, from a recording of the store's writes."""
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class File:
     pending: list[tuple[int, bytes]] = field(default_factory=list)
     pushed: list[tuple[int, int]] = field(default_factory=list)
     size: int = 0
+    named: bool = True                  # whether its folder certainly has its name
 
     def settle(self) -> None:
         self.grow(self.durable)
@@ -57,7 +59,9 @@ class Disk:
 
     def apply(self, event: Event) -> None:
         kind, path, number, data = event
-        if kind == "write":
+        if kind == "create":
+            self.files.setdefault(path, File()).named = False
+        elif kind == "write":
             assert isinstance(data, bytes)
             self.files.setdefault(path, File()).pending.append((number, data))
         elif kind == "truncate":
@@ -70,10 +74,19 @@ class Disk:
             self.files[path].settle()
             for other in self.files.values():
                 other.empty_cache()
+        elif kind == "sync":
+            for name, file in self.files.items():
+                file.named = file.named or os.path.dirname(name) == path
 
-    def image(self, root: Path, target: Path, survive: Survive) -> None:
-        """Write the files below `target`."""
+    def image(self, root: Path, target: Path, survive: Survive, *,
+              forget_names: bool = False) -> None:
+        """
+        Write the files below `target`; forget_names: only those that were there at the last sync of
+        their folder.
+        """
         for path, file in self.files.items():
+            if forget_names and not file.named:
+                continue
             content = bytearray(file.durable)
             file.grow(content)
             for offset, data in file.pending:

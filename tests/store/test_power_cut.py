@@ -20,7 +20,7 @@ import pytest
 from mqcore.store.log.append_loop import sync_bytes_max
 from mqcore.store.probes import io_recorder
 from tests.store.harness import Run, log_records, read_entries
-from tests.store.power import Disk, Event, moments
+from tests.store.power import Disk, Event, everything, moments
 from tests.support.dice import seed_of_run
 from tests.support.memory_folder import memory_folder
 
@@ -118,8 +118,10 @@ def images_of(events: list[Event], rounds: list[tuple[int, list[tuple[int, bytes
               synced: bool | None = None) -> None:
     """
     Build and check IMAGES images. promised: what the rounds acknowledged has to be there; synced:
-    whether recovery is told that all was synced, else as promised.
+    whether recovery is told that all was synced, else as promised. Where all was, every other disk
+    forgets the names that it was not told to keep.
     """
+    synced = promised if synced is None else synced
     disk, done = Disk(), 0
     target = memory / "image"
     for made, (number, survive) in enumerate(moments(events, root, dice, IMAGES), 1):
@@ -130,9 +132,9 @@ def images_of(events: list[Event], rounds: list[tuple[int, list[tuple[int, bytes
                         for position, body in taken} if promised else {}
         shutil.rmtree(target, ignore_errors=True)
         (target / "commitlog").mkdir(parents=True)
-        disk.image(root, target, survive)
+        disk.image(root, target, survive, forget_names=synced and made % 2 == 0)
         check_image(target, acknowledged, dispatch=made % DISPATCHED_OF == 0,
-                    synced=promised if synced is None else synced)
+                    synced=synced)
 
 
 @pytest.mark.slow
@@ -145,6 +147,28 @@ def test_sync_mode_loses_nothing_acknowledged_in_a_power_cut(memory: Path) -> No
         events, rounds = record_run(root, "sync", dice)
         images_of(events, rounds, memory, root, dice, promised=True)
         shutil.rmtree(root)
+
+
+def test_no_acknowledged_message_is_in_a_segment_whose_name_the_disk_may_forget(
+    memory: Path,
+) -> None:
+    """At the end of every round, on a disk that forgets each name of which it was not told."""
+    root = memory / "run"
+    events, rounds = record_run(root, "sync", random.Random(SEED))
+    disk, done = Disk(), 0
+    acknowledged: dict[int, bytes] = {}
+    for number, (boundary, taken) in enumerate(rounds):
+        for event in events[done:boundary]:
+            disk.apply(event)
+        done = boundary
+        acknowledged |= dict(taken)
+        if number % 5 == 4:
+            target = memory / f"image-{number}"
+            (target / "commitlog").mkdir(parents=True)
+            disk.image(root, target, everything, forget_names=True)
+            check_image(target, acknowledged, dispatch=False, synced=True)
+            shutil.rmtree(target)
+    assert len(list((root / "commitlog").iterdir())) > 4
 
 
 @pytest.mark.slow

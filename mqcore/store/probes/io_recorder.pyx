@@ -1,6 +1,6 @@
 """
-For power-cut tests: a disk that remembers every write, truncate and sync of the store in order, so
-that a test can build what a machine that lost its power would find.
+For power-cut tests: a disk that remembers every new file, write, truncate and sync of the store in
+order, so that a test can build what a machine that lost its power would find.
 """
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
@@ -9,6 +9,13 @@ from libc.string cimport memcpy
 from mqcore.store.io cimport StoreIo, io_replace, store_io
 from mqcore.store.probes.fd_path cimport fd_path
 
+cdef extern from "<fcntl.h>" nogil:
+    int O_CREAT
+
+cdef extern from "<unistd.h>" nogil:
+    int access(const char* path, int mode)
+    int F_OK
+
 cdef enum:
     RECORDED_MAX = 1 << 16
     PATH_MAX = 512
@@ -16,6 +23,7 @@ cdef enum:
     KIND_SYNC = 2
     KIND_TRUNCATE = 3
     KIND_PUSH = 4
+    KIND_CREATE = 5
 
 cdef struct RecordedEvent:
     int kind
@@ -43,6 +51,14 @@ cdef RecordedEvent* note(int kind, int fd) noexcept nogil:
     event.size = 0
     event.data = NULL
     return event
+
+
+cdef int record_open(const char* path, int flags, int mode) noexcept nogil:
+    cdef bint is_new = flags & O_CREAT and access(path, F_OK) != 0
+    cdef int fd = recorded_io.open_file(path, flags, mode)
+    if fd >= 0 and is_new:
+        note(KIND_CREATE, fd)
+    return fd
 
 
 cdef ssize_t record_write(int fd, const void* data, size_t size, int64_t offset) noexcept nogil:
@@ -98,6 +114,7 @@ def start() -> None:
     taken_count = 0
     recorded_io = store_io()
     recording = recorded_io[0]
+    recording.open_file = record_open
     recording.write_at = record_write
     recording.sync_data = record_sync
     recording.push_data = record_push
@@ -114,14 +131,15 @@ def count() -> int:
 
 def stop() -> list[tuple[str, str, int, bytes | int]]:
     """
-    The recording: ("write", path, offset, bytes), ("truncate", path, size, 0), ("sync", path, 0, 0),
-    ("push", path, offset, size).
+    The recording: ("create", path, 0, 0), ("write", path, offset, bytes), ("truncate", path, size, 0),
+    ("sync", path, 0, 0), ("push", path, offset, size).
     The real disk is back.
     """
     global recorded_io, taken
     cdef RecordedEvent* event
     cdef int64_t i
-    names = {KIND_PUSH: "push", KIND_WRITE: "write", KIND_SYNC: "sync", KIND_TRUNCATE: "truncate"}
+    names = {KIND_PUSH: "push", KIND_WRITE: "write", KIND_SYNC: "sync", KIND_TRUNCATE: "truncate",
+             KIND_CREATE: "create"}
     events = []
     for i in range(count()):
         event = &taken[i]
