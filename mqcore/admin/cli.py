@@ -24,6 +24,8 @@ COMMANDS = {
     "dlq": (f"{_NOUNS}.dlq", "dlq_group", "Dead letters: ls, show, export, redrive, purge."),
     "transaction": (f"{_NOUNS}.transaction", "transaction_group",
                     "Undecided transactions: ls, show, check, rollback."),
+    "check": (f"{_NOUNS}.check", "check_group",
+              "Checks for monitoring: ready, lag, dlq, disk."),
     "client": (f"{_NOUNS}.client", "client_group", "Connected clients: ls."),
     "cluster": (f"{_NOUNS}.cluster", "cluster_group",
                 "The cluster: show, test, export, diff, apply."),

@@ -24,7 +24,7 @@ from mqcore.wire.topics import (
 )
 
 NAME_LENGTH_MAX = 1_024                 # of a cluster, a broker or an address
-TOPIC_LENGTH_MAX = 255                  # no broker stores a longer one
+TOPIC_NAME_BYTES_MAX = 255                  # no broker stores a longer one
 TOPIC_BYTES_MAX = 14 << 20              # of all topics, for an answer with their names ...
 TOPIC_BYTES_EACH = 64                   # ... or so many of each that there may be
 CLUSTERS_OF_A_NAME_MAX = 4
@@ -199,8 +199,8 @@ class RouteTables:
             trouble = ""
             if name not in self._topics and not self._elders.has(name):
                 length, taken = _length(name), len(self._topics) + self._elders.kept
-                if length > TOPIC_LENGTH_MAX:
-                    trouble = f"a topic has {length} bytes: expected at most {TOPIC_LENGTH_MAX}"
+                if length > TOPIC_NAME_BYTES_MAX:
+                    trouble = f"a topic has {length} bytes: expected at most {TOPIC_NAME_BYTES_MAX}"
                 elif taken >= places or self._topic_bytes + length > size:
                     trouble = (f"more than {self.topic_count_max} topics "
                                "(setting namesrv.topic_count_max)")

@@ -263,7 +263,7 @@ def checked(answer: Answer) -> tuple[Answer, Counter[int]]:
     found: Counter[int] = Counter()
 
     def look(broker: FakeBroker, command: Command) -> list[Command]:
-        again = Command(code=0, ext=dict(command.ext or {}), body=command.body)
+        again = Command(code=command.code, ext=dict(command.ext or {}), body=command.body)
         sign(again, ACCOUNT)
         if again.ext != command.ext:
             return [response(command, 1, "wrong signature")]

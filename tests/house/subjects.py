@@ -7,7 +7,7 @@ from pathlib import Path
 
 # the last commit before the rule
 SINCE = "780268ad"
-COLUMNS = 72
+SUBJECT_LENGTH_MAX = 72
 
 _SHAPE = re.compile(r"(?P<room>[a-z][a-z0-9_./, -]*): (?P<verb>[A-Za-z][A-Za-z'-]*)( .*)?")
 # an imperative ends neither like "adds" nor like "added" or "adding"; these do, and are ones
@@ -21,8 +21,8 @@ def fault(subject: str) -> str | None:
     """What is wrong with a subject, or None."""
     if subject.startswith(("Merge ", "Revert ")):
         return None
-    if len(subject) > COLUMNS:
-        return f"{len(subject)} characters, {COLUMNS} are allowed"
+    if len(subject) > SUBJECT_LENGTH_MAX:
+        return f"{len(subject)} characters, {SUBJECT_LENGTH_MAX} are allowed"
     match = _SHAPE.fullmatch(subject)
     if match is None:
         return "expected 'room: imperative', like 'net: wake the writer once'"

@@ -1,7 +1,6 @@
 """`mqcore check`: checks for monitoring: ready, lag, dlq, disk."""
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from mqcore.admin.nouns.dlq import dead_letter_stats
 from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.runner import reads
@@ -17,8 +17,6 @@ from mqcore.admin.shell.view import Column, Table, Text, View
 from mqcore.client import AsyncAdmin, RocketMQError
 from mqcore.client.admin.groups import is_system_group
 from mqcore.wire.codes import DLQ_PREFIX
-
-TOPICS_AT_ONCE = 16
 
 
 class Level(IntEnum):
@@ -111,7 +109,7 @@ def _thresholds(unit: str, warning: float, critical: float) -> Callable[[Any], A
 @check_group.command("ready")
 @_check
 async def ready_command(admin: AsyncAdmin) -> Sequence[Finding]:
-    """Every broker that is registered answers, and takes messages."""
+    """Every broker that is registered answers."""
     clusters = await admin.clusters()
     found = []
     for cluster in clusters:
@@ -131,9 +129,6 @@ async def _ready(
         status = await admin.broker_status(address)
     except RocketMQError as error:
         return Finding(shown, Level.CRITICAL, None, f"no answer: {error}")
-    refused = status.values.get("writesRefused", "")
-    if broker_id == 0 and refused not in ("", "none"):
-        return Finding(shown, Level.CRITICAL, None, f"refuses messages: {refused}")
     return Finding(shown, Level.OK, None, f"ready, {status.version}")
 
 
@@ -161,17 +156,10 @@ async def dlq_command(
     admin: AsyncAdmin, group: str | None, warning: float, critical: float,
 ) -> Sequence[Finding]:
     """No group has too many dead letters."""
-    groups = [name.removeprefix(DLQ_PREFIX) for name in await admin.topics()
-              if name.startswith(DLQ_PREFIX) and group in (None, name.removeprefix(DLQ_PREFIX))]
-    places = asyncio.Semaphore(TOPICS_AT_ONCE)
-
-    async def one(name: str) -> Finding:
-        async with places:
-            count = (await admin.topic_stats(DLQ_PREFIX + name)).message_count
-        return Finding(name, _level(count, warning, critical), count,
-                       f"{units.count(count)} dead letters")
-
-    return await asyncio.gather(*map(one, groups))
+    return [Finding(stats.topic.removeprefix(DLQ_PREFIX),
+                    _level(stats.message_count, warning, critical), stats.message_count,
+                    f"{units.count(stats.message_count)} dead letters")
+            for stats in await dead_letter_stats(admin, group=group)]
 
 
 @check_group.command("disk")

@@ -1,7 +1,6 @@
 """Topics and groups of a cluster as one TOML file: read, written, compared, applied."""
 from __future__ import annotations
 
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.admin.nouns.parameters import QUEUES_MAX, permission
-from mqcore.admin.shell import toml
+from mqcore.admin.shell import files, toml
 from mqcore.admin.shell.exits import Failure
 from mqcore.client import AsyncAdmin
 from mqcore.client.admin import Unreachable
@@ -17,7 +16,6 @@ from mqcore.client.admin.groups import is_system_group
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.wire.codes import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 
-FILE_BYTES_MAX = 64 << 20
 PERMISSIONS = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 
 # key -> (type, smallest, largest)
@@ -90,16 +88,7 @@ def to_toml(found: Definitions) -> str:
 
 def read_file(file: Path) -> Definitions:
     """The definitions of a file; - is standard input. Raises Failure with the key."""
-    try:
-        if str(file) == "-":
-            raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        else:
-            with file.open("rb") as opened:
-                raw = opened.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise Failure(f"{file}: cannot be read: {error.strerror}") from None
-    if len(raw) > FILE_BYTES_MAX:
-        raise Failure(f"{file}: expected at most {FILE_BYTES_MAX} bytes")
+    raw = files.read(file)
     try:
         document = tomllib.loads(raw.decode())
     except (ValueError, RecursionError) as error:

@@ -16,7 +16,7 @@ from mqcore.admin.shell.exits import Exit, NotFound
 from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Part, Table, Text, View
 from mqcore.client import AsyncAdmin
-from mqcore.client.admin import DeadLetter, Found, Unreachable
+from mqcore.client.admin import DeadLetter, Found, TopicStats, Unreachable
 from mqcore.client.admin.messages import READ_COUNT_MAX
 from mqcore.wire.codes import DLQ_PREFIX
 
@@ -41,23 +41,33 @@ LIST = (Column("GROUP", "name"), Column("DEAD LETTERS", "messages", units.count,
 @reads(items=True)
 async def list_command(admin: AsyncAdmin, cluster: str | None) -> View:
     """List groups that have dead letters."""
-    groups = [name.removeprefix(DLQ_PREFIX) for name in await admin.topics(cluster)
-              if name.startswith(DLQ_PREFIX)]
-    places = asyncio.Semaphore(TOPICS_AT_ONCE)
+    rows = []
     missing: dict[str, Unreachable] = {}
-
-    async def one(group: str) -> dict[str, Any]:
-        async with places:
-            stats = await admin.topic_stats(DLQ_PREFIX + group)
+    for stats in await dead_letter_stats(admin, cluster):
         missing.update((failure.address, failure) for failure in stats.unreachable)
         ages = [age for queue in stats.queues
                 if (age := units.seconds_since(queue.last_update)) is not None]
-        return {"name": group, "messages": stats.message_count,
-                "newestSeconds": min(ages, default=None)}
-
-    rows = [row for row in await asyncio.gather(*map(one, groups)) if row["messages"]]
+        if stats.message_count:
+            rows.append({"name": stats.topic.removeprefix(DLQ_PREFIX),
+                         "messages": stats.message_count,
+                         "newestSeconds": min(ages, default=None)})
     return View({"groups": rows}, [Table(LIST, rows, "no dead letters")], items="groups",
                 missing=list(missing.values()))
+
+
+async def dead_letter_stats(
+    admin: AsyncAdmin, cluster: str | None = None, group: str | None = None,
+) -> list[TopicStats]:
+    """The queues of all topics of dead letters, or of one group's; sorted by topic."""
+    places = asyncio.Semaphore(TOPICS_AT_ONCE)
+
+    async def one(topic: str) -> TopicStats:
+        async with places:
+            return await admin.topic_stats(topic)
+
+    return await asyncio.gather(*(
+        one(name) for name in await admin.topics(cluster) if name.startswith(DLQ_PREFIX)
+        and group in (None, name.removeprefix(DLQ_PREFIX))))
 
 
 ROWS = (

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,12 @@ from typing import Any
 import click
 
 from mqcore.admin.nouns.parameters import group_argument, topic_argument
-from mqcore.admin.shell import units
+from mqcore.admin.shell import files, units
 from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
 from mqcore.admin.shell.view import Column, Table, Text, View
 from mqcore.client import AsyncAdmin, MessageQueue
 from mqcore.client.admin import OffsetReset, QueueReset
-
-FILE_BYTES_MAX = 64 << 20
 
 
 @click.group("offset")
@@ -192,11 +189,8 @@ async def import_command(admin: AsyncAdmin, file: Path, as_group: str | None) ->
 
 def _offsets_of(file: Path) -> tuple[str, dict[MessageQueue, int]]:
     """Group and offsets of a document. Raises Failure with the field and what was expected."""
-    raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if str(file) == "-" else _read(file)
-    if len(raw) > FILE_BYTES_MAX:
-        raise Failure(f"{file}: expected at most {FILE_BYTES_MAX} bytes")
     try:
-        document = json.loads(raw)
+        document = json.loads(files.read(file))
     except (ValueError, RecursionError) as error:
         raise Failure(f"{file}: not a JSON document: {error}") from None
     if not isinstance(document, dict) or not isinstance(document.get("group"), str):
@@ -211,14 +205,6 @@ def _offsets_of(file: Path) -> tuple[str, dict[MessageQueue, int]]:
             raise Failure(f"{file}: offsets[{number}]: the queue stands there twice")
         found[queue] = offset
     return document["group"], found
-
-
-def _read(file: Path) -> bytes:
-    try:
-        with file.open("rb") as opened:
-            return opened.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise Failure(f"{file}: cannot be read: {error.strerror}") from None
 
 
 def _row_of(row: Any, where: str) -> tuple[MessageQueue, int]:

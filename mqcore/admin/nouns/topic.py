@@ -24,7 +24,6 @@ from mqcore.client.admin import Found, TopicOnBroker
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 KINDS = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dead letters"}
-GROUPS_AT_ONCE = 16
 
 
 @click.group("topic")

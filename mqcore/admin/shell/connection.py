@@ -12,10 +12,10 @@ import click
 
 from mqcore.admin.shell import contexts
 from mqcore.client import Credentials
+from mqcore.client.config import NAMESRV_VARIABLE
 from mqcore.wire.printable import printable
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
-NAMESRV_VARIABLE = "NAMESRV_ADDR"
 CONTEXT_VARIABLE = "MQCORE_CONTEXT"
 ACCESS_VARIABLE = "MQCORE_ACCESS_KEY"
 SECRET_VARIABLE = "MQCORE_SECRET_KEY"

@@ -20,6 +20,7 @@ from mqcore.layout cimport (
     REFUSAL_DISK_FULL,
     REFUSAL_NONE,
     REFUSAL_WRITE_FAILED,
+    SLOT_DISPATCHER,
     SLOT_WRITER,
 )
 from mqcore.shm.segment cimport Shm, doorbell_hurry, doorbell_ring, followers_ring
@@ -268,7 +269,7 @@ cdef int commit_pool(TransientPool* pool) noexcept nogil:
     store_i64_release(&pool.shm.log.published, target)                             # K3
     store_i64_release(&pool.shm.log.last_store_time_ms, store_time_ms)
     followers_ring(pool.shm)
-    doorbell_hurry(&pool.shm.slots[SLOT_DISPATCHER])                               # D6: it comes in batches
+    doorbell_hurry(&pool.shm.slots[SLOT_DISPATCHER])              # D6: it comes in batches
     return 0
 
 
