@@ -57,7 +57,7 @@ cdef struct RingRecord "mq_ring_record":
 cdef struct WorkerSlot "mq_worker_slot":
     int32_t asleep                       # how the worker sleeps, set before that; who wakes it takes it
     int32_t bell                         # eventfd, inherited by every process; the supervisor
-    int32_t hurry                        # 1: somebody waits for its work; the worker takes it back
+    int32_t hurry                        # 1: a process waits for its work; the worker takes it back
     uint8_t bell_pad[116]
     int32_t state                        # WorkerState; the worker (the supervisor when it died)
     int32_t stop_requested               # StopWord; the supervisor
@@ -165,7 +165,7 @@ cdef struct UnmeasuredTime "mq_unmeasured_time":     # between two boots, until 
     int64_t wall_ms                      # what the wall clock showed before it
     int64_t steady_ms                    # when it was over
 
-cdef struct StoreClock "mq_store_clock":     # all of it the writer's
+cdef struct StoreClock "mq_store_clock":     # only the writer changes it
     int32_t sequence                     # odd while it is written
     int32_t count                        # of knots
     int64_t doubted_since_ms             # steady: since when the wall clock is far ahead, 0: it is not

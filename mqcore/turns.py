@@ -325,8 +325,8 @@ class _Network:
 class Shares:
     """
     Each network has an equal part of the time, and in it each of its connections: however many a
-    peer opens, and whatever he asks over them, who comes from elsewhere waits for one slice of his.
-    What a network has had is remembered as long as a connection of it is there.
+    peer opens, and whatever it asks over them, a peer from elsewhere waits for one slice.
+    The usage of a network is remembered as long as it has a connection.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -341,7 +341,7 @@ class Shares:
         return known.connections if known is not None else 0
 
     def enter(self, network: str) -> None:
-        """One more connection of it."""
+        """Count one more connection."""
         self._known(network).connections += 1
 
     def leave(self, network: str) -> None:
@@ -369,7 +369,7 @@ class Shares:
             known.express.waits_for(who) or known.ordinary.waits_for(who))
 
     def step(self) -> None:
-        """One slice for whoever is next; only when somebody waits."""
+        """One slice for the next job, if there is one."""
         self._turns.step()
 
     def _ask(self, network: str, known: _Network, *, express: bool, stays: bool) -> None:

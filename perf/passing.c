@@ -1,6 +1,6 @@
 /*
  * The least that a message costs from end to end on this machine, for the tails of perf.passing: one process takes it
- * from a connection and wakes another, which hands it to a second connection. They look at nothing of it.
+ * from a connection and wakes another, which hands it to a second connection. They look at no byte.
  *
  *     passing RATE SECONDS BYTES
  *

@@ -39,7 +39,7 @@ def passing_program(folder: Path) -> Path:
 
 
 def passed(program: Path, rate: int, seconds: int, size: int = SIZE) -> dict[str, float]:
-    """What passing.c says; raises ContenderError."""
+    """The figures that passing.c prints. Raises ContenderError."""
     done = subprocess.run([str(program), str(rate), str(seconds), str(size)], capture_output=True,
                           text=True)
     if done.returncode:

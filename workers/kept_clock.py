@@ -24,7 +24,7 @@ log = logging.getLogger("mqcore.writer")
 
 
 def begin(segment: Segment, path: Path, folders: LogFolders) -> None:
-    """Go on with the clock of the store's last run, as far as the file `path` tells."""
+    """Continue the clock of the store's last run, as far as the file `path` tells."""
     try:
         known = clock_file.read(path)
     except (ClockFileError, OSError) as error:

@@ -24,7 +24,7 @@ COUNT_COLUMNS = 3                    # of QueueLives.counts
 
 @dataclass
 class Removal:
-    """A removal that is under way: places in the table, who waits, until when (Queues.remove)."""
+    """A removal under way: places in the table, the waiting call, its deadline (Queues.remove)."""
 
     done: Callable[[str], None]
     deadline_ms: int = 0

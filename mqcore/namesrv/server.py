@@ -39,7 +39,7 @@ ITSELF = 0                      # among the connections that take turns: droppin
 NO_NETWORK = ""                 # ... and whence it comes
 NETWORK_BITS = 64               # of an IPv6 address: who has one has 2^64
 _STRETCH_S = SLICE_S            # of work, before the loop looks at its sockets again
-_TICK_S = 0.1                   # while somebody's time may be over soon
+_TICK_S = 0.1                   # while a peer's time may be over soon
 _EXPRESS = frozenset({          # of brokers: whose routes live by them
     RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER, RequestCode.QUERY_DATA_VERSION})
 
@@ -120,7 +120,7 @@ class NameServer:
         self._loop.add_reader(self.frames, self._round)
 
     def secure(self, context: TlsContext | None) -> None:
-        """What connections are served TLS with from now on; None: nobody is."""
+        """The TLS context of new connections; None: no TLS."""
         tls = self.settings.tls
         self.frames.secure(MODES[tls.mode], context, tls.handshake_ms_max, tls.handshake_count_max)
 
@@ -133,7 +133,7 @@ class NameServer:
     # -- rounds ------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        """What came, a stretch of work, and out with the answers."""
+        """Take requests, do a stretch of work, send the answers."""
         self._hear()
         self._work()
         self.frames.flush()
@@ -243,7 +243,7 @@ class NameServer:
         return None if request.is_response else request
 
     def _answer(self, one: Connection, request: Command) -> Generator[None, None, bytes | None]:
-        """None: it wants no answer, or only looks something up for somebody who is gone."""
+        """None: it wants no answer, or only looks something up for a peer that is gone."""
         if request.code in READS and self.frames.is_gone(one.number):
             return None
         answer = yield from self.answer(request, one.number, one.remote)
@@ -264,7 +264,7 @@ class NameServer:
         self.tell_closed()
 
     def tell_closed(self) -> None:
-        """In the log, who was closed or refused."""
+        """Log the connections that were closed or refused."""
         events, lost = self.frames.events()
         for remote, reason, detail in events:
             log.info("connection %s closed: %s", remote, why_closed(

@@ -1,4 +1,4 @@
-"""Why a connection was closed, for the log of whoever serves it."""
+"""Why a connection was closed, for the log of the serving process."""
 from __future__ import annotations
 
 from mqcore.net.remoting.frames import FrameCloseReason

@@ -1,4 +1,4 @@
-"""TLS of whoever serves, from its settings."""
+"""TLS of a serving process, from its settings."""
 from __future__ import annotations
 
 from mqcore.net.transport.tls import TlsMode
@@ -12,7 +12,7 @@ MODES = {"disabled": TlsMode.TLS_DISABLED, "permissive": TlsMode.TLS_PERMISSIVE,
 
 def native_context(tls: TlsServerSettings, *, any_time: bool = False) -> TlsContext | None:
     """
-    What connections are served TLS with; None: nobody. any_time: the certificate may have expired.
+    The TLS context of connections; None: no TLS. any_time: the certificate may have expired.
     Raises ValueError, OSError.
     """
     if not tls.serves:

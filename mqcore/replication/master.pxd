@@ -31,7 +31,7 @@
 #        before it is sent, as for a pull (checked.pxd). The first record that is wrong ends the link: nobody gets it.
 #   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for (G11): who
 #        was rung looks for that before it sleeps again (linger.pxd).
-#   HM14  Without a slave it rests (shm/segment.pxd): the log's growth wakes nobody who would send it to nobody.
+#   HM14  Without a slave it rests (shm/segment.pxd): the log's growth does not wake it.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master

@@ -34,14 +34,14 @@ cdef class RunClock:
         return store_clock_passed(&view, wall_ms, steady)
 
     def state(self) -> dict:
-        """What the next run needs to go on with this one's clock: numbers and lists of them (T11)."""
+        """The state from which the next run continues this clock: numbers and lists (T11)."""
         cdef int64_t wall, steady
         clocks_ms(&wall, &steady)
         return clock_state(self.segment.shm.clock, wall, steady)
 
     def begin(self, dict state, bint same_boot, int64_t known_wall_ms) -> None:
         """
-        Before the first process: go on from the `state` of the run before, None: there was none.
+        Before the first process: continue from the `state` of the run before, None: there was none.
         same_boot: of the machine; known_wall_ms: when the store's youngest file was written, 0:
         it has none (T12).
         """

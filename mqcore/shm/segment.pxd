@@ -84,7 +84,7 @@ cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
 #    if the other sleeps, and only one of several callers makes it.
 #
 #    A process *rests* when more to do is no reason to wake it: it looks by itself in a moment, or has
-#    no use for it. doorbell_hurry says that somebody waits for what was published before: a process that is
+#    no use for it. doorbell_hurry says that a process waits for what was published before: a process that is
 #    about to rest looks at that word in place of its rings, and takes it back before it looks at what there
 #    is to do.
 cdef void doorbell_arm(WorkerSlot* slot) noexcept nogil
@@ -96,7 +96,7 @@ cdef void doorbell_hurry(WorkerSlot* slot) noexcept nogil
 cdef bint doorbell_hurried(WorkerSlot* slot) noexcept nogil
 cdef void doorbell_take_hurry(WorkerSlot* slot) noexcept nogil
 cdef void followers_ring(Shm* shm) noexcept nogil          # all that follow the log: it has grown
-cdef void dispatch_hurry(Shm* shm) noexcept nogil          # somebody waits for what is published
+cdef void dispatch_hurry(Shm* shm) noexcept nogil          # a process waits for what is published
 
 # Where a listener says whether it wants to hear of a queue
 cdef inline uint8_t* interest_byte(Shm* shm, int listener, int32_t queue) noexcept nogil:

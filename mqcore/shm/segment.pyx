@@ -312,7 +312,7 @@ cdef class Segment:
         doorbell_disarm(&self.shm.slots[slot])
 
     def hurried(self, int slot) -> bool:
-        """Whether somebody waits for what the process of `slot` has not begun yet."""
+        """Whether a process waits for work that the one of `slot` has not begun."""
         return doorbell_hurried(&self.shm.slots[slot])
 
     def started(self, int slot, int pid, int64_t now_ms) -> None:

@@ -11,7 +11,7 @@
 #       until they agree: two times of it that differ still differ in the order of what happened.
 #   T9  `store_clock_steady_of` is the latest steady time at which it showed a store time, so
 #       nothing that is due a while after a store time is early. It knows the last 64 knots; before
-#       the first of them a millisecond of store time is one of steady time.
+#       the first piece a millisecond of store time is one of steady time.
 #
 # Files have times of the wall clock, and stock brokers compare them with it. So the clock also keeps
 # the pieces of the wall clock between its steps of more than STEP_MS.
@@ -24,8 +24,8 @@
 #   T11  The clock outlives processes in shared memory, and a run in the file `clock` of the store
 #       (mqcore/store/clock_file.py). In the same boot of the machine the steady clock has gone on, and
 #       so everything between two runs is measured.
-#   T12  Nobody has measured the time between two boots, or on another machine, or before the first run
-#       of ours. What the wall clock says of it is believed when that has stood without a step: for
+#   T12  No clock measures the time between two boots, or on another machine, or before the first run
+#       of ours. The wall clock's word is believed when it has stood without a step: for
 #       what waits after DOUBTED_MS, for what is deleted after BELIEVED_MS. Until then that time counts
 #       as none.
 from libc.stdint cimport int64_t

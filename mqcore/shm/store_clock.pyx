@@ -74,7 +74,7 @@ cdef void join_into(WallPiece* piece, const WallPiece* next) noexcept nogil:
 
 
 cdef void join_pieces(StoreClock* clock) noexcept nogil:
-    """Two become one: those with the smallest step between them, none of them across a boot."""
+    """Two become one: those with the smallest step between them, never across a boot."""
     cdef int64_t i, step, at = 0, least = 0
     for i in range(1, clock.wall_count):
         if i == clock.old.before:
@@ -150,7 +150,7 @@ cdef void store_clock_begin(StoreClock* clock, int64_t wall, int64_t steady,
     if clock.count and last_store_ms <= store_clock_at(clock, steady) + KEPT_MS:
         return
     if not clock.goes_on:
-        clock.count = 0                                # the run begins: nobody reads it yet
+        clock.count = 0                                # the run begins: no process reads it yet
     if last_store_ms > wall:
         add_knot(clock, steady, last_store_ms, wall, SLOWED)
     else:
@@ -255,7 +255,7 @@ cdef int64_t store_clock_passed(const StoreClock* view, int64_t wall, int64_t st
 
 cdef void since_other_boot(UnmeasuredTime* unmeasured, int64_t count, int64_t wall_then,
                            int64_t steady_then, int64_t steady) noexcept nogil:
-    """One more such time: what is not believed yet goes on, by what was measured since."""
+    """One more such time: unbelieved time advances by what was measured since."""
     if unmeasured.before:
         unmeasured.wall_ms += steady_then - unmeasured.steady_ms
     else:

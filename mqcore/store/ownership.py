@@ -74,7 +74,7 @@ def holder(root: Path) -> int:
 
 class FolderLocks:
     """
-    Locks on the folders that there are of those given; kind: LOCK_SH or LOCK_EX of fcntl. They last
+    Locks on the given folders that exist; kind: LOCK_SH or LOCK_EX of fcntl. They last
     until the last process ends that has inherited them. until_s: how long they are tried for, of
     the steady clock. Raises BlockingIOError with the folder that another has, OSError.
     """
@@ -259,7 +259,7 @@ class BrokerLock:
 
 
 def folders_of(root: Path, log: LogFolders | None) -> list[Path]:
-    """What a store's owner locks: its folder, and those of its commit log."""
+    """The folders that a store's owner locks: its own, and those of its commit log."""
     return [root, *(log.all() if log is not None and log.all() else [root / LOG])]
 
 

@@ -1,1 +1,1 @@
-"""What each path costs, in what can be counted without a clock, beside the table of that."""
+"""The cost of each path, in counts that need no clock, held against a table."""

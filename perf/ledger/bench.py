@@ -13,7 +13,7 @@ from tests.support.mqcore_process import MqcoreProcess
 from tests.workers.processes import by_role
 
 # Messages are counted in parts. Other programs on the processor make two of our processes meet; it
-# saves wake-ups and adds none, so of these figures the most that a part has counts; of the others,
+# saves wake-ups and adds none, so for these figures the largest part counts; for the others,
 # to which such programs add, the least.
 PARTS = 6
 IDLE_SECONDS = 3
@@ -24,7 +24,7 @@ PERIODIC = ("allocations", "clocks", "calls", "switches")
 
 def alone() -> None:
     """
-    This process, and what it starts, on one processor, and nobody there pushes another aside: so
+    This process, and what it starts, on one processor, where no process preempts another: so
     they run one after the other, and each wake-up is a sleep before.
     """
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -62,7 +62,7 @@ class Bench:
 
     def path(self, name: str, items: int, run: Callable[[int], object],
              roles: tuple[str, ...] = HOT, *, figures: tuple[str, ...] = FIGURES) -> None:
-        """`run` does a number of items; what one costs. The first of them are not counted."""
+        """The cost of one item; `run` does a number of items, the first ones uncounted."""
         items = max(items // PARTS, 1)
         run(items)
         tables = []

@@ -81,7 +81,7 @@ def counting(folder: Path, *before: Path) -> Iterator[Path]:
 
 
 def look(numbers: Path, pid: int) -> Counts:
-    """What a running process has counted so far."""
+    """The counts of a running process so far."""
     try:
         counted = FORMAT.unpack((numbers / str(pid)).read_bytes()[:FORMAT.size])
         stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -34,7 +34,7 @@ MANY, BATCH = 2_400, 32
 SETTLED_S = 0.7                        # a connection is an old one then
 CLIENT_MESSAGES = 500
 EVERYONE = (*HOT, "coordinator")
-COPIES = ("copied", "allocations")     # what does not depend on who is asked when
+COPIES = ("copied", "allocations")     # independent of the order of processes
 
 
 def send_command(number: int, topic: str = TOPIC, properties: str = TAGGED) -> Command:
@@ -181,7 +181,7 @@ def signed(peer: Peer) -> Callable[[int], None]:
 # -- brokers ---------------------------------------------------------------------------------------
 
 def one_send(numbers: Path, folder: Path) -> Table:
-    """The first path alone."""
+    """Only the first path."""
     with mqcore_up(folder, program=MQCORE) as broker, State(broker.broker_addr) as state, (
             Peer(broker.broker_addr)) as peer:
         state.topic(TOPIC, QUEUES)
@@ -221,7 +221,7 @@ def plain(numbers: Path, folder: Path) -> Table:
 
 
 def settled_end(state: State) -> int:
-    """Where a queue ends when all of it is dispatched."""
+    """The end of a queue whose messages are all dispatched."""
     ends = [-1]
 
     def stands() -> bool:
@@ -309,7 +309,7 @@ def modules(folder: Path) -> float:
 
 
 def start(numbers: Path, folder: Path) -> Table:
-    """What an empty broker has done and holds when it is ready and idle."""
+    """The cost and the memory of an empty broker that is ready and idle."""
     with mqcore_up(folder, program=MQCORE) as broker:
         time.sleep(SETTLED_S)
         family = broker.family()

@@ -1,5 +1,5 @@
 /*
- * Costs that nobody asked for, at each write of the log: what the ledger has to find. Preloaded before
+ * Planted costs at each write of the log, which the ledger has to find. Preloaded before
  * counting.c, whose calls these are then. MQCORE_PLANTED: clock, copy, page or wake.
  */
 #define _GNU_SOURCE

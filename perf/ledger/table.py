@@ -35,7 +35,7 @@ def read(file: Path = FILE) -> Table:
 
 
 def write(table: Table, file: Path = FILE) -> None:
-    """Rows in their order, values as they are read again."""
+    """Rows in their order, values in the form that is read again."""
     lines = ["\t".join(HEAD), *("\t".join((*row, f"{value:.2f}")) for row, value in table.items())]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

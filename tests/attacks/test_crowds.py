@@ -144,7 +144,7 @@ def test_the_first_sends_of_a_connection_take_no_longer_than_later_ones(
 
 
 def _first_to_later(target: MqcoreProcess) -> float:
-    """p99 of the first SENDS of a connection, as so many times that of those that come then."""
+    """p99 of the first SENDS of a connection, divided by the p99 of later ones."""
     p99s = []
     for warmup in (0, SENDS):
         report = produce(Target(target.broker_addr, TOPIC, 1), ProduceOptions(

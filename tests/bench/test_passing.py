@@ -1,4 +1,4 @@
-"""What figures are held against: two C programs that pass messages on, and older states."""
+"""The yardsticks of figures: two C programs that pass messages on, and older states."""
 from __future__ import annotations
 
 import subprocess

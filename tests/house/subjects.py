@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 # the last commit before the rule
-SINCE = "780268ad"
+SINCE = "5dd5be00"
 SUBJECT_LENGTH_MAX = 72
 
 _SHAPE = re.compile(r"(?P<room>[a-z][a-z0-9_./, -]*): (?P<verb>[A-Za-z][A-Za-z'-]*)( .*)?")

@@ -312,7 +312,7 @@ def test_without_its_fence_a_held_pull_is_missed(without: str):
 # -- dispatch.pxd D6: a dispatcher rests while a message comes and a pull begins to wait for it ----
 
 def resting_dispatcher(without: str = "") -> tuple[Thread, ...]:
-    """One message, one pull. The rest has no end here: nobody may have to wait for its end."""
+    """One message, one pull. The rest has no end here: no process may have to wait for it."""
 
     def fence(name: str) -> Steps:
         if name != without:

@@ -175,7 +175,7 @@ def test_what_waits_for_a_reader_is_done_when_that_one_is_gone(
         async with with_long_answers(tmp_path, order) as port:
             with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as peer:
                 peer.sendall(lookups(many))
-                await wait_until_async(waits, "nobody reads the answers")
+                await wait_until_async(waits, "unread answers")
             await wait_until_async(lambda: Code.REGISTER_BROKER in order.codes, "the last one")
             return len(order.codes)
 

@@ -49,7 +49,7 @@ def test_a_message_that_comes_while_a_pull_is_listed_answers_it(tmp_path: Path) 
         turn.start()
         try:
             assert stop.wait(int(DEADLINE_S))
-            message_comes()             # the dispatcher has looked: nobody is interested
+            message_comes()             # the dispatcher has looked: no process is interested
         finally:
             stop.go_on()
             turn.join()

@@ -1,4 +1,4 @@
-"""What a turn does for connections that begin and end, by hand (N20)."""
+"""The work of a turn for connections that begin and end, by hand (N20)."""
 from __future__ import annotations
 
 import contextlib
@@ -48,7 +48,7 @@ def test_who_has_spoken_when_he_is_accepted_is_heard_in_the_same_turn(tmp_path: 
 
 
 def test_a_turn_closes_few_of_those_that_end_at_once(tmp_path: Path) -> None:
-    """Also of those that have asked before, and are no new ones any more."""
+    """Also connections that have asked before and are not new any more."""
     serving = Serving(tmp_path)
     with contextlib.ExitStack() as peers:
         for _ in range(WAIT):
@@ -67,7 +67,7 @@ def test_a_turn_closes_few_of_those_that_end_at_once(tmp_path: Path) -> None:
 
 
 def test_a_crowd_waits_for_its_share_only_while_somebody_else_waits(tmp_path: Path) -> None:
-    """The processes that work for others: they sleep, or one of them is awake."""
+    """The processes that work for others: all sleep, or one is awake."""
     serving = Serving(tmp_path)
     for process in (WRITER, DISPATCHER, COORDINATOR):
         serving.sleeps(process.slot)
@@ -79,7 +79,7 @@ def test_a_crowd_waits_for_its_share_only_while_somebody_else_waits(tmp_path: Pa
 
 
 def test_a_crowd_that_waits_is_served_now_and_then_however_many_end(tmp_path: Path) -> None:
-    """Ends are counted for it, too: else it would wait until all of them are done."""
+    """Ends are counted for it, too: else it would wait until all are done."""
     serving = Serving(tmp_path)
     with contextlib.ExitStack() as new:
         with contextlib.ExitStack() as old:

@@ -174,7 +174,7 @@ def mqcore_namesrv(
     program: Sequence[str] = (),
 ) -> Iterator[MqcoreProcess]:
     """
-    Run `mqcore namesrv run` alone on a free port; settings: of its file, section.key. ip: where it
+    Run only a name server, on a free port; settings: of its file, section.key. ip: where it
     listens. program: as for `start`.
     """
     folder.mkdir(parents=True, exist_ok=True)

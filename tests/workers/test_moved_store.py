@@ -1,6 +1,6 @@
 """
 A store that is moved away from under its broker: the broker takes no more messages, and leaves
-the store alone that lies at the path then.
+the other store at that path untouched.
 """
 from __future__ import annotations
 

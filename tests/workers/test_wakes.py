@@ -1,4 +1,4 @@
-"""Who is woken by what: nobody without work, and who rests as soon as somebody waits for him."""
+"""Which process is woken by what: none without work; one that rests as soon as a process waits."""
 from __future__ import annotations
 
 import os

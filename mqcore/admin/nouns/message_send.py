@@ -113,7 +113,7 @@ async def _send(
 
 
 def _opened(file: Path) -> Iterator[bytes]:
-    """The lines of a file, read as they are asked for."""
+    """The lines of a file; each is read when it is asked for."""
     if str(file) == "-":
         yield from iter(lambda: sys.stdin.buffer.readline(LINE_BYTES_MAX + 1), b"")
         return

@@ -225,7 +225,7 @@ class OffsetTable:
         return 0 if first is None or store.in_memory(first.position) else None
 
     def groups(self) -> list[str]:
-        """All groups that have offsets, as they are now; there may be very many."""
+        """All groups that have offsets now; there may be very many."""
         return list(self._groups)
 
     def groups_of(self, topic: str) -> list[str]:

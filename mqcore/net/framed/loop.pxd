@@ -17,7 +17,7 @@ cdef struct FramedPeer:
 
 cdef struct Framed:
     Transport transport
-    WorkerSlot slot                    # of nobody else
+    WorkerSlot slot                    # only this loop's
     void* loop                         # whose this is: the FramedLoop
     int64_t frame_bytes_max
     bint others_wait                   # N20: there is work of Python's

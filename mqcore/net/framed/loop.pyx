@@ -104,7 +104,7 @@ cdef void slice_came(void* top, Connection* c) noexcept nogil:
 
 
 cdef void drained(void* top, Connection* c) noexcept nogil:
-    pass                               # nobody asks for it
+    pass                               # no caller asks for it
 
 
 cdef bint waits(void* top) noexcept nogil:
@@ -229,7 +229,7 @@ cdef class FramedLoop:
             output_used(&self.f.transport, c, size)
 
     def done(self, uint64_t connection):
-        """What was asked with the frame at hand is done: the next frame of the connection, if there is one."""
+        """The request of the frame at hand is done: take the connection's next frame, if any."""
         cdef Transport* t = &self.f.transport
         cdef Connection* c = connection_find(t, connection)
         cdef Py_ssize_t before = len(self.came)
@@ -239,7 +239,7 @@ cdef class FramedLoop:
         (<FramedPeer*>c).taken = 0
         connection_owes_less(t, c)
         if c.life != LIFE_OPEN:
-            t.wakeful = True           # it goes on, or ends, with the stalled ones
+            t.wakeful = True           # it continues, or ends, with the stalled ones
             return None
         if c.input_state == INPUT_WAITS:
             c.input_state = INPUT_OPEN
@@ -253,7 +253,7 @@ cdef class FramedLoop:
         return None
 
     def is_gone(self, uint64_t connection) -> bool:
-        """Whether nobody reads its answers."""
+        """Whether its answers are unread."""
         cdef Connection* c = connection_find(&self.f.transport, connection)
         return c == NULL or c.life != LIFE_OPEN
 

@@ -48,7 +48,7 @@ cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const Pull
     if f.wait_ms > 0 and hold(p.held, c, puller, place, wanted,
                               f.wait_ms if p.long_polling else p.short_polling_ms):
         return HANDLED
-    dispatch_hurry(p.shm)              # who asks again soon finds what is there by now
+    dispatch_hurry(p.shm)              # the next pull finds what is there by now
     answer_pull(p.reading, c, puller, RESPONSE_PULL_NOT_FOUND, remark, f.offset, min_offset,
                 max_offset, NULL)
     return HANDLED

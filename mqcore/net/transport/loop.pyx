@@ -235,7 +235,7 @@ cdef void serve_newcomers(Transport* t, int64_t end) noexcept nogil:
 
 
 cdef void end_some(Transport* t, int64_t end) noexcept nogil:
-    """epoll tells again of those that are left."""
+    """epoll reports the remaining ones again."""
     cdef epoll_event* ready = <epoll_event*>t.ready
     cdef int i
     for i in range(t.end_count):
@@ -273,7 +273,7 @@ cdef void rest_newcomers(Transport* t, bint rest) noexcept nogil:
 
 
 cdef void look_at_crowd(Transport* t) noexcept nogil:
-    """Its part of the turn (N20): ends have half of it, if there are so many."""
+    """Its part of the turn (N20): ends have at most half."""
     cdef int64_t began = t.work
     cdef bint waits
     end_some(t, began + CROWD_WORK // 2)

@@ -1,6 +1,6 @@
 # The C library keeps what is freed; after a crowd of slow readers that can be much. By itself it would
 # give it back with each large buffer, tens of MiB in one call, and take it again for the next one:
-# milliseconds in which nobody is served. So it keeps pages until a process gives them back.
+# milliseconds in which no peer is served. So it keeps pages until a process gives them back.
 cdef extern from *:
     """
     #include <malloc.h>

@@ -1,4 +1,4 @@
-# What the Python shells of loops have in common.
+# The common part of the Python shells of loops.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.transport.tls_context cimport TlsContext

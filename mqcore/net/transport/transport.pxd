@@ -130,7 +130,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t output_end
     int64_t output_capacity
     uint32_t interest                  # what epoll watches now
-    bint heard                         # N20: a whole frame of it was handled
+    bint heard                         # N20: one of its frames was handled
     bint settled                       # N20: it is not a new one any more
     int32_t owed                       # N8: one-way requests of it that the rooms above have yet to do
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
@@ -205,12 +205,12 @@ cdef struct Transport:
     # crowds (N20)
     int newcomers                      # epoll of new connections and listeners, in `epoll`
     bint newcomers_came                # `epoll` says so
-    bint newcomers_rest                # `epoll` does not tell of them ...
+    bint newcomers_rest                # `epoll` does not report them ...
     int64_t newcomers_rest_us          # steady: ... until then at most; 0: they need not wait
     bint others_came                   # in this turn: input of connections that are not new
     int end_count                      # events of this turn that are ends of connections: the first ones
     int64_t crowd_work                 # ever done: beginnings, steps of handshakes, ends
-    int64_t crowd_counted              # so much of it is in ...
+    int64_t crowd_counted              # so much work is in ...
     int64_t crowd_owes_us              # ... steady: when the crowd's share of the time has paid for it
     Listener[LISTENERS_MAX] listeners
     int listener_count
@@ -273,7 +273,7 @@ cdef inline int64_t unread(const Connection* c) noexcept nogil:
 
 
 cdef inline void crowd_works(Transport* t, int64_t work) noexcept nogil:
-    """What a beginning, a step of a handshake or an end costs (N20)."""
+    """The cost of a beginning, a step of a handshake or an end (N20)."""
     t.work += work
     t.crowd_work += work
 

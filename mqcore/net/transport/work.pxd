@@ -9,9 +9,9 @@
 #        everybody else's new input was handled. Once a turn has lasted TURN_WORK, the slices of the
 #        others are as small as they can be.
 #   N20  Beginnings, steps of handshakes and ends of connections are what a crowd costs: they are counted
-#        (`crowd_works`). They are done when a turn's answers have gone, CROWD_WORK of them a turn. What
-#        a connection says first comes with them, whatever it says then is a request like all others.
-#        A crowd that had more than CROWD_SHARE of the time lately, and CROWD_AHEAD_US of it beforehand,
+#        (`crowd_works`). They are done when a turn's answers have gone, CROWD_WORK a turn. The
+#        first request of a connection comes with them; later ones are requests like all others.
+#        A crowd that had more than CROWD_SHARE of the time lately, and CROWD_AHEAD_US beforehand,
 #        waits while anybody else does: in this process, or for another one that was asked; but not for
 #        longer than CROWD_REST_US. The kernel's backlog holds the rest, or refuses it.
 from libc.stdint cimport int64_t

@@ -1,4 +1,4 @@
-# Whether somebody waits for what the writer has published: then the dispatcher is hurried (dispatch.pxd,
+# Whether a process waits for what the writer has published: then the dispatcher is hurried (dispatch.pxd,
 # D6). To be asked after it is published: who begins to wait says so first, and looks then.
 from libc.stdint cimport int32_t
 

@@ -12,11 +12,11 @@
 #       `published` first, so the files of the old life are gone before an entry of the new one.
 #   D5  With `replicated_only` a record has no entry before others have it (shm/replica_gate.pxd), at who leads and
 #       at who follows: who reads by queues never sees what the loss of a host would take back.
-#   D6  Where records come one after the other, and nobody waits for them, they are dispatched together: behind
+#   D6  Where records come one after the other, and no process waits for them, they are dispatched together: behind
 #       work it rests for REST_MS at most (shm/segment.pxd). It is hurried by the writer, which looks at the
 #       interest bytes of what it has published, and by those who begin to wait or find nothing, when not all
-#       that is published is dispatched. Each of them says first what it does, and looks then; so it does not
-#       rest while somebody waits. With D5 it never does: what may be read grows by other hands.
+#       that is published is dispatched. Each says first what it does, and looks then; so it does not
+#       rest while a process waits. With D5 it never does: what may be read grows by other hands.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LISTENER_COUNT

@@ -101,7 +101,7 @@ from mqcore.store.record cimport (
 cdef enum:
     BATCH_BYTES_MAX = 4 << 20
     REST_MS = 1
-    REST_BYTES_MAX = 256 << 10        # who has as much to do has no need of a rest
+    REST_BYTES_MAX = 256 << 10        # with as much to do there is no rest
 
 
 cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_t length,

@@ -51,7 +51,7 @@ cdef struct HalfQueue:
     int64_t* op_halves                 # highest half offset that a block of op records settles
     int64_t op_block                   # op records in a block; a power of two
     Moved* moved
-    bint moves                         # one of them is not empty
+    bint moves                         # at least one is not empty
     uint8_t* entries
     int64_t entries_first              # half offset of the entries that are in `entries`
     int32_t entries_count

@@ -15,7 +15,7 @@ def what_to_do(log: LogFolders) -> str:
     store = log.store if log.store is not None else log.checksums_folder.parent
     told = shlex.join(word for path in log.all() for word in (
         "--commit-log", str(path))) + " " if log.elsewhere else ""
-    text = (f"`mqcore store verify {told}{store}` shows all of it, "
+    text = (f"`mqcore store verify {told}{store}` shows everything, "
             f"`mqcore store repair --dry-run {store}` what can be done about it.")
     if not log.elsewhere:
         return text
