@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -24,21 +25,25 @@ STRICT = {"typeCheckingMode": "strict", "enableTypeIgnoreComments": False,
           "reportUnnecessaryTypeIgnoreComment": "error"}
 
 
-def pyright(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """basedpyright: pyright's own checks, and Node in a wheel."""
+def pyright(
+    *arguments: str | Path, folders: tuple[str | Path, ...] = (ROOT,),
+) -> subprocess.CompletedProcess[str]:
+    """basedpyright: pyright's own checks, and Node in a wheel; folders: with packages."""
     command = shutil.which("basedpyright", path=str(Path(sys.executable).parent))
     if command is None:
         unavailable("basedpyright is not installed, which `make tools` does")
     return subprocess.run(
         [command, "--pythonpath", sys.executable, *arguments], capture_output=True, text=True,
         cwd=PROGRAM.parent, timeout=LIMIT_S, check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)})
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))})
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_every_type_of_the_public_interface_is_known() -> None:
-    done = pyright("--verifytypes", "mqcore.client", "--ignoreexternal", "--outputjson")
+    # --verifytypes does not look for other packages where --pythonpath has them
+    done = pyright("--verifytypes", "mqcore.client", "--ignoreexternal", "--outputjson",
+                   folders=(ROOT, sysconfig.get_path("platlib")))
     found = json.loads(done.stdout)["typeCompleteness"]
     vague = [f"{symbol['name']}: {said['message']}" for symbol in found["symbols"]
              for said in symbol["diagnostics"] if not symbol["isTypeKnown"]]
