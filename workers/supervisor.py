@@ -96,7 +96,7 @@ class Supervisor:
     def __init__(self, settings: Settings, *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None], kept: KeptFiles,
                  kept_tls: KeptTls, rejoining: Rejoining, terminal: Terminal) -> None:
-        self._changes = ChangedSettings(settings)
+        self._changes = ChangedSettings(limits.fitted(settings))
         self._settings = self._changes.load()
         self._embedded = embedded_namesrv
         self._on_ready = on_ready
@@ -218,8 +218,7 @@ class Supervisor:
 
     @property
     def serving_count(self) -> int:
-        """As set, or one for two processors."""
-        return self._settings.processes.serving_count or max(1, (os.cpu_count() or 1) // 2)
+        return limits.serving_count(self._settings)
 
     @property
     def _prefix(self) -> str:
