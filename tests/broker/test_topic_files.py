@@ -204,6 +204,7 @@ def test_a_changed_topic_is_as_before_when_the_disk_refuses_the_change(
 def test_a_group_is_as_before_when_the_disk_refuses_the_change(bench: Bench) -> None:
     bench.ask(200, None, {"groupName": "G", "retryMaxTimes": 3})
     bench.heartbeat("MEMBERS")
+    bench.broker.core.offsets.commit("G", "T", 0, 5)
     bench.broker.tick(bench.now_ms + 1000)
     refuse(file_of(bench, "subscriptionGroup.json"))
 
@@ -212,8 +213,9 @@ def test_a_group_is_as_before_when_the_disk_refuses_the_change(bench: Bench) -> 
     assert bench.tables.groups["G"].consume_enable
     assert bench.tables.groups["G"].retry_times_max == 3
     assert "NEW" not in bench.tables.groups
-    assert bench.ask(207, {"groupName": "G"}).code == 1
+    assert bench.ask(207, {"groupName": "G", "removeOffset": "true"}).code == 1
     assert bench.tables.groups["G"].retry_times_max == 3
+    assert bench.broker.core.offsets.committed("G", "T", 0) == 5
     bench.heartbeat("MORE")                    # its members would make it again
     bench.broker.tick(bench.now_ms + 60_000)
     assert {"MEMBERS", "MORE"} <= bench.tables.groups.keys()

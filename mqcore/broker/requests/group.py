@@ -53,24 +53,28 @@ def delete_group(core: Core, request: Request) -> OutcomeJob:
     fields = Fields.of(request.command)
     name = fields.text("groupName")
     before = core.groups.get(name)
+    offsets_too = fields.boolean("removeOffset")
     core.groups.delete(name, request.now_ms)
-    if fields.boolean("removeOffset"):
-        while not core.offsets.remove_group(name, ROWS_A_TURN):
-            yield
-    return (yield from _saved(core, request, name, before, None))
+    return (yield from _saved(core, request, name, before, None, offsets_too=offsets_too))
 
 
 def _saved(
-    core: Core, request: Request, name: str, before: GroupConfig | None, after: GroupConfig | None
+    core: Core, request: Request, name: str, before: GroupConfig | None,
+    after: GroupConfig | None, *, offsets_too: bool = False,
 ) -> OutcomeJob:
-    """Success, once the groups are in their file. before, after: of this group, for the audit."""
-    def done() -> Answer:
+    """
+    Success, once the groups are in their file. before, after: of this group, for the audit;
+    offsets_too: its offsets go then, and stay where the file is refused.
+    """
+    def done() -> OutcomeJob:
+        while offsets_too and not core.offsets.remove_group(name, ROWS_A_TURN):
+            yield
         core.access.changed(request, before.as_json() if before else {},
                             after.as_json() if after else {}, what=name)
         return Answer(ResponseCode.SUCCESS)
 
     if not core.groups.dirty:
-        return done()
+        return (yield from done())
     outcome = core.once_saved(request, core.groups, "the groups", done)
     return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
