@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mqcore.acl.unserved import Unserved
 from mqcore.namesrv.kv import ORDER_TOPICS, KeyValues
@@ -33,7 +33,18 @@ SMALL_BODY_MAX = 1 << 16                # bytes of one that is read in one piece
 # What walks a table pauses every millisecond or so (mqcore.turns); it answers from the table as it
 # was when the request came, except that entries may change until they are written.
 Job = Generator[None, None, Command]
-Handler = Callable[[Command, int, int], Command | Job]
+Handler = Callable[[Command, "Caller", int], Command | Job]
+
+
+@dataclass(slots=True, frozen=True)
+class Caller:
+    """
+    The sender of a request: the number of its connection, and the network whose share of the
+    key-values it may use; "": no share, the whole table.
+    """
+
+    connection: int
+    network: str = ""
 
 
 class BadField(ValueError):
@@ -125,10 +136,10 @@ class Handlers:
         A peer's mistake is answered with code 1 and a remark that names it. Stock gives no answer
         at all to an unknown code; a caller then waits for its timeout, so this one gets code 3.
         """
-        outcome = self.begin(request, connection, now_ms)
+        outcome = self.begin(request, Caller(connection), now_ms)
         return finished(outcome) if isinstance(outcome, Generator) else outcome
 
-    def begin(self, request: Command, connection: int, now_ms: int) -> Command | Job:
+    def begin(self, request: Command, caller: Caller, now_ms: int) -> Command | Job:
         """`handle`, or the job that is left."""
         handler = self._by_code.get(request.code)
         if handler is None:
@@ -138,7 +149,7 @@ class Handlers:
                 f" request type {request.code} not supported",
             )
         try:
-            outcome = handler(request, connection, now_ms)
+            outcome = handler(request, caller, now_ms)
             return _checked(request, outcome) if isinstance(outcome, Generator) else outcome
         except (ValueError, OSError) as error:      # bad fields, bad bodies, full tables, the disk
             return response(request, ResponseCode.SYSTEM_ERROR, str(error))
@@ -164,13 +175,13 @@ class Handlers:
 
     # -- key-values -------------------------------------------------------------------------------
 
-    def _put_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _put_kv(self, request: Command, caller: Caller, now_ms: int) -> Command:
         self._key_values.put(
-            _need(request, "namespace"), _need(request, "key"), _need(request, "value")
-        )
+            _need(request, "namespace"), _need(request, "key"), _need(request, "value"),
+            caller.network)
         return response(request, ResponseCode.SUCCESS)
 
-    def _get_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _get_kv(self, request: Command, caller: Caller, now_ms: int) -> Command:
         namespace, key = _need(request, "namespace"), _need(request, "key")
         value = self._key_values.get(namespace, key)
         if value is None:
@@ -180,11 +191,11 @@ class Handlers:
             )
         return response(request, ResponseCode.SUCCESS, ext={"value": value})
 
-    def _delete_kv(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _delete_kv(self, request: Command, caller: Caller, now_ms: int) -> Command:
         self._key_values.delete(_need(request, "namespace"), _need(request, "key"))
         return response(request, ResponseCode.SUCCESS)
 
-    def _list_kv(self, request: Command, connection: int, now_ms: int) -> Command | Job:
+    def _list_kv(self, request: Command, caller: Caller, now_ms: int) -> Command | Job:
         namespace = _need(request, "namespace")
         body = self._key_values.namespace_body(namespace)
         if body is None:
@@ -195,7 +206,7 @@ class Handlers:
 
     # -- brokers ----------------------------------------------------------------------------------
 
-    def _register(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _register(self, request: Command, caller: Caller, now_ms: int) -> Job:
         who = _identity(request)
         if (request.ext or {}).get("bodyCrc32") is not None:
             crc = _need_number(request, "bodyCrc32", 32)
@@ -209,18 +220,18 @@ class Handlers:
         ha_address = (request.ext or {}).get("haServerAddr") or ""
         if ha_address:
             _need_label(request, "haServerAddr")
-        master = yield from self.routes.register(who, ha_address, table, connection, now_ms)
+        master = yield from self.routes.register(who, ha_address, table, caller.connection, now_ms)
         return response(
             request, ResponseCode.SUCCESS,
             ext={"haServerAddr": master.ha_address, "masterAddr": master.address},
             body=self._key_values.namespace_body(ORDER_TOPICS) or b"",
         )
 
-    def _unregister(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _unregister(self, request: Command, caller: Caller, now_ms: int) -> Job:
         yield from self.routes.unregister(_identity(request))
         return response(request, ResponseCode.SUCCESS)
 
-    def _query_version(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _query_version(self, request: Command, caller: Caller, now_ms: int) -> Command:
         version = DataVersion.from_json(fastjson.loads(_small_body(request) or b"{}"))
         changed, stored = self.routes.query_version(_identity(request).address, version, now_ms)
         return response(
@@ -228,17 +239,17 @@ class Handlers:
             body=b"" if stored is None else fastjson.dumps(stored.as_json()),
         )
 
-    def _wipe_write_perm(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _wipe_write_perm(self, request: Command, caller: Caller, now_ms: int) -> Job:
         count = yield from self.routes.set_writable(_need(request, "brokerName"), writable=False)
         return response(request, ResponseCode.SUCCESS, ext={"wipeTopicCount": str(count)})
 
-    def _add_write_perm(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _add_write_perm(self, request: Command, caller: Caller, now_ms: int) -> Job:
         count = yield from self.routes.set_writable(_need(request, "brokerName"), writable=True)
         return response(request, ResponseCode.SUCCESS, ext={"addTopicCount": str(count)})
 
     # -- routes and lists -------------------------------------------------------------------------
 
-    def _route(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _route(self, request: Command, caller: Caller, now_ms: int) -> Job:
         topic = _need(request, "topic")
         route = yield from self.routes.route(topic)
         if route is None:
@@ -256,10 +267,10 @@ class Handlers:
         body = yield from route.encode_in_turns(strict=strict, for_5=for_5)
         return response(request, ResponseCode.SUCCESS, body=body)
 
-    def _cluster_info(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _cluster_info(self, request: Command, caller: Caller, now_ms: int) -> Job:
         return _large(request, self.routes.cluster_info())
 
-    def _all_topics(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _all_topics(self, request: Command, caller: Caller, now_ms: int) -> Job:
         """The bytes of the last answer are kept: one that nothing has changed since is the same."""
         version = self.routes.names_version
         if self._all_names[0] != version:
@@ -270,37 +281,37 @@ class Handlers:
             return response(request, ResponseCode.SUCCESS, body=body)
         return response(request, ResponseCode.SUCCESS, body=self._all_names[1])
 
-    def _topics_of_cluster(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _topics_of_cluster(self, request: Command, caller: Caller, now_ms: int) -> Job:
         return _topic_list(request, self.routes.topics_of_cluster(_need(request, "cluster")))
 
-    def _system_topics(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _system_topics(self, request: Command, caller: Caller, now_ms: int) -> Job:
         names, broker_address = self.routes.system_names()
         return _large(request, {"brokerAddr": broker_address, "topicList": names})
 
-    def _unit_topics(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _unit_topics(self, request: Command, caller: Caller, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=True, subscribed=None))
 
-    def _unit_sub_topics(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _unit_sub_topics(self, request: Command, caller: Caller, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=None, subscribed=True))
 
-    def _unit_sub_only_topics(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _unit_sub_only_topics(self, request: Command, caller: Caller, now_ms: int) -> Job:
         return _topic_list(request, self.routes.unit_topics(unit=False, subscribed=True))
 
-    def _delete_topic(self, request: Command, connection: int, now_ms: int) -> Job:
+    def _delete_topic(self, request: Command, caller: Caller, now_ms: int) -> Job:
         yield from self.routes.delete_topic(
             _need(request, "topic"), (request.ext or {}).get("clusterName"))
         return response(request, ResponseCode.SUCCESS)
 
     # -- configuration ----------------------------------------------------------------------------
 
-    def _update_config(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _update_config(self, request: Command, caller: Caller, now_ms: int) -> Command:
         try:
             self._runtime.update(_small_body(request))
         except NotSettable as error:
             return response(request, ResponseCode.NO_PERMISSION, str(error))
         return response(request, ResponseCode.SUCCESS)
 
-    def _get_config(self, request: Command, connection: int, now_ms: int) -> Command:
+    def _get_config(self, request: Command, caller: Caller, now_ms: int) -> Command:
         return response(request, ResponseCode.SUCCESS, body=self._runtime.text().encode())
 
 

@@ -3,6 +3,10 @@
 The file has the stock's shape, `{"configTable":{namespace:{key:value}}}`, and is replaced whole on
 each change: changes are rare and come from administrators. What a change may add is bounded, so
 that the file stays one that is read, written and sent in a moment.
+
+Where no account is asked for, every client may add keys. A network holds at most half of the room
+that others leave, so that each further one still finds some. The keys that were read from the file
+belong to no network.
 """
 from __future__ import annotations
 
@@ -46,6 +50,7 @@ class KeyValues:
             for namespace, keys in self._table.items()
         }
         self._bodies: dict[str, bytes] = {}              # answers, until something changes
+        self._writers: dict[tuple[str, str], str] = {}   # of keys of this run, with a network
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
@@ -65,9 +70,12 @@ class KeyValues:
             self._bodies[namespace] = f'{{"table":{{{joined}}}}}'.encode()
         return self._bodies[namespace]
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        """Set a value. Raises KeyValueError when the table is full, OSError when disk refuses."""
-        self._check_room(namespace, key, value)
+    def put(self, namespace: str, key: str, value: str, network: str = "") -> None:
+        """
+        Set a value; network: whose share of the room it may take, "": the whole room. Raises
+        KeyValueError when there is no room, OSError when disk refuses.
+        """
+        takes = self._check_room(namespace, key, value, network)
         known = namespace in self._table
         before = self.get(namespace, key)
         self._set(namespace, key, value)
@@ -81,6 +89,10 @@ class KeyValues:
             else:
                 self._set(namespace, key, before)
             raise
+        if not network:
+            self._writers.pop((namespace, key), None)
+        elif takes:
+            self._writers[namespace, key] = network
 
     def delete(self, namespace: str, key: str) -> None:
         """Remove a key if it is there; its namespace stays. Raises OSError when disk refuses."""
@@ -93,8 +105,10 @@ class KeyValues:
         except OSError:
             self._set(namespace, key, before)
             raise
+        self._writers.pop((namespace, key), None)
 
-    def _check_room(self, namespace: str, key: str, value: str) -> None:
+    def _check_room(self, namespace: str, key: str, value: str, network: str) -> bool:
+        """Whether the value takes room. Raises KeyValueError when there is none."""
         for what, name in (("namespace", namespace), ("key", key)):
             if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
                 raise KeyValueError(f"the {what} has more than {NAME_BYTES_MAX} bytes")
@@ -103,7 +117,8 @@ class KeyValues:
             raise KeyValueError(f"the value has {size} bytes: expected at most "
                                 f"{self._value_bytes_max} (setting namesrv.kv_value_bytes_max)")
         known = self._texts.get(namespace, {}).get(key)
-        if known is None and sum(map(len, self._table.values())) >= self._entry_count_max:
+        count = sum(map(len, self._table.values()))
+        if known is None and count >= self._entry_count_max:
             raise KeyValueError(f"the table has {self._entry_count_max} keys: expected no more "
                                 "(setting namesrv.kv_entry_count_max)")
         used = sum(_bytes(name) + sum(map(_bytes, texts.values()))
@@ -113,6 +128,20 @@ class KeyValues:
         if growth > 0 and used + growth > self._bytes_max:
             raise KeyValueError(f"the table has {used} bytes: expected at most {self._bytes_max} "
                                 "with this value (setting namesrv.kv_bytes_max)")
+        takes = known is None or growth > 0
+        if takes and network:
+            others_count, others_bytes = count - (known is not None), used - (
+                _bytes(known) if known else 0)
+            own_count, own_bytes = 1, used + growth - others_bytes
+            for place, writer in self._writers.items():
+                if writer == network and place != (namespace, key):
+                    size = _bytes(self._texts[place[0]][place[1]])
+                    own_count, others_count = own_count + 1, others_count - 1
+                    own_bytes, others_bytes = own_bytes + size, others_bytes - size
+            _check_share("keys", own_count, self._entry_count_max - others_count,
+                         "namesrv.kv_entry_count_max")
+            _check_share("bytes", own_bytes, self._bytes_max - others_bytes, "namesrv.kv_bytes_max")
+        return takes
 
     def _set(self, namespace: str, key: str, value: str) -> None:
         self._table.setdefault(namespace, {})[key] = value
@@ -125,6 +154,14 @@ class KeyValues:
         others = "".join(f",{fastjson.quote(name)}:{fastjson.dumps(value).decode()}"
                          for name, value in self._unknown.items())
         write_atomically(self._path, f'{{"{_MEMBER}":{{{table}}}{others}}}'.encode())
+
+
+def _check_share(what: str, own: int, room: int, setting: str) -> None:
+    if 2 * own > room:
+        raise KeyValueError(
+            f"the key-values of this network would have {own} {what}: expected at most "
+            f"{max(room, 0) // 2}, half of the room that others leave (setting {setting}; with "
+            "acl.enable an administrator has the whole)")
 
 
 def _text(key: str, value: str) -> str:

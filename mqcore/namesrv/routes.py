@@ -189,7 +189,9 @@ class RouteTables:
         places = self._elders.room(who.name, self.topic_count_max)
         size = self._elders.room(who.name, self._topic_bytes_max)
         route_places = self._elders.room(who.name, self._route_count_max, routes=True)
-        left_out, reason = 0, ""
+        left_out, reason = table.left_out, ""
+        if left_out:
+            reason = f"more than {self.topic_count_max} topics (setting namesrv.topic_count_max)"
         for number, (name, topic) in enumerate(table.topics.items(), 1):
             if number % TOPICS_A_TURN == 0:
                 yield
@@ -223,8 +225,8 @@ class RouteTables:
                 topic.sys_flag,
             )
         if left_out:
-            raise TableFull(f"{left_out} of {len(table.topics)} topics of {who.name} are left out: "
-                            f"{reason}")
+            raise TableFull(f"{left_out} of {len(table.topics) + table.left_out} topics of "
+                            f"{who.name} are left out: {reason}")
 
     def query_version(
         self, address: str, version: DataVersion, now_ms: int

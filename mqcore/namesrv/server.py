@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mqcore.namesrv.access import LOOK_S, READS, AccessControl, Beside
-from mqcore.namesrv.handlers import Handlers
+from mqcore.namesrv.handlers import Caller, Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.routes import RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
@@ -81,6 +81,7 @@ class Connection:
     network: str
     known: bool = False          # something was done for it: it is no new one
     express: bool = False        # its last frame was for that lane
+    proved: bool = False         # access control let its last such request pass
     refused: bool = False        # it is closed: nothing is done for it
 
 
@@ -211,11 +212,15 @@ class NameServer:
         """Its frames, one after the other, up to one that belongs in the other lane."""
         while frame is not None:
             request = yield from self._request(one, frame)
-            if request is not None and (request.code in _EXPRESS) is not one.express:
+            if request is not None and self._hurries(one, request.code) is not one.express:
                 one.express = not one.express
                 self._add(one, self._serve_read(one, request))
                 return
             frame = yield from self._finish(one, request)
+
+    def _hurries(self, one: Connection, code: int) -> bool:
+        """Where accounts are asked for, a code by itself does not open the lane of brokers."""
+        return code in _EXPRESS and (one.proved or not self.access.on)
 
     def _serve_read(self, one: Connection, request: Command) -> Job:
         yield from self._serve(one, (yield from self._finish(one, request)))
@@ -246,7 +251,7 @@ class NameServer:
         """None: it wants no answer, or only looks something up for a peer that is gone."""
         if request.code in READS and self.frames.is_gone(one.number):
             return None
-        answer = yield from self.answer(request, one.number, one.remote)
+        answer = yield from self.answer(request, one)
         if request.is_oneway:
             return None
         try:
@@ -286,24 +291,22 @@ class NameServer:
                 self._close(connection, "its broker was silent too long")
                 self._round_soon()
 
-    def answer(
-        self, request: Command, connection: int, remote: str
-    ) -> Generator[None, None, Command]:
-        """
-        The response to a request of `remote` (host:port); our own mistakes are logged and answered
-        with code 1.
-        """
+    def answer(self, request: Command, one: Connection) -> Generator[None, None, Command]:
+        """The response to a request; our own mistakes are logged and answered with code 1."""
         try:
             account, before = "", None
+            caller = Caller(one.number, NO_NETWORK if self.access.on else one.network)
             if self.access.on:
-                refusal, account = yield from self.access.judge(request, remote)
+                refusal, account = yield from self.access.judge(request, one.remote)
+                if request.code in _EXPRESS:
+                    one.proved = refusal is None
                 if refusal is not None:
                     return refusal
                 before = self.handlers.values(request)
-            outcome = self.handlers.begin(request, connection, self.now_ms())
+            outcome = self.handlers.begin(request, caller, self.now_ms())
             answer = (yield from outcome) if isinstance(outcome, Generator) else outcome
             if before is not None and answer.code == ResponseCode.SUCCESS:
-                self.access.changed(request, remote, account, before,
+                self.access.changed(request, one.remote, account, before,
                                     self.handlers.values(request, answer) or {})
             return answer
         except Exception as error:      # the connection boundary: one peer's request, one answer

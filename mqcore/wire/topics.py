@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
@@ -123,10 +124,14 @@ def _number(value: Any, where: str, missing: int = 0) -> int:
 
 @dataclass(slots=True)
 class TopicTable:
-    """All topics of a broker, or one changed topic, with the table's version."""
+    """
+    All topics of a broker, or one changed topic, with the table's version; left_out: how many more
+    it had than a reader takes.
+    """
 
     version: DataVersion = field(default_factory=DataVersion)
     topics: dict[str, TopicConfig] = field(default_factory=dict)
+    left_out: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """TopicConfigSerializeWrapper."""
@@ -139,17 +144,16 @@ class TopicTable:
     def from_json(
         cls, value: Any, topic_count_max: int = _TOPIC_COUNT_MAX
     ) -> Generator[None, None, TopicTable]:
-        """Read TopicConfigSerializeWrapper, with pauses; raises BodyError."""
+        """Read TopicConfigSerializeWrapper up to so many topics, with pauses; raises BodyError."""
         members = _members(value, "topicConfigSerializeWrapper")
         table = _members(members.get("topicConfigTable"), "topicConfigTable")
-        if len(table) > topic_count_max:
-            raise BodyError(f"topicConfigTable: more than {topic_count_max} topics")
         topics = {}
-        for number, (name, item) in enumerate(table.items(), 1):
+        for number, (name, item) in enumerate(islice(table.items(), topic_count_max), 1):
             topics[str(name)] = TopicConfig.from_json(str(name), item)
             if number % _TOPICS_A_TURN == 0:
                 yield
-        return cls(DataVersion.from_json(members.get("dataVersion")), topics)
+        return cls(DataVersion.from_json(members.get("dataVersion")), topics,
+                   len(table) - len(topics))
 
 
 def encode_registration(table: TopicTable, *, compressed: bool = False) -> bytes:
@@ -176,7 +180,8 @@ def decode_registration(
 ) -> TopicTable:
     """Read the body of REGISTER_BROKER; `bare` is the form of senders before 3.0.11.
 
-    No body is an empty table with version 0/0. Raises BodyError.
+    No body is an empty table with version 0/0. Topics after the first `topic_count_max` are
+    counted. Raises BodyError.
     """
     return finished(decode_registration_in_turns(
         body, compressed=compressed, bare=bare, topic_count_max=topic_count_max))
@@ -260,10 +265,10 @@ def _decode_compressed(
     except fastjson.JsonError as error:
         raise BodyError(f"compressed registration body: dataVersion: {error}") from error
     count = parts.number()
-    if not 0 <= count <= topic_count_max:
+    if count < 0:
         raise BodyError(f"compressed registration body: topic count {count}")
     topics = {}
-    for number in range(count):
+    for number in range(min(count, topic_count_max)):
         if number % _TOPICS_A_TURN == 0:
             yield
         text = parts.text()
@@ -276,7 +281,7 @@ def _decode_compressed(
             write_queue_count=_number(tokens[2], f"{name}.writeQueueNums"),
             perm=_number(tokens[3], f"{name}.perm"), filter_type=_filter_type(tokens[4]),
         )
-    return TopicTable(version, topics)
+    return TopicTable(version, topics, max(0, count - topic_count_max))
 
 
 # -- routes (105) ---------------------------------------------------------------------------------

@@ -18,12 +18,19 @@ from pathlib import Path
 import pytest
 
 from mqcore.client.core.signature import sign
-from mqcore.namesrv.server import NameServer
-from mqcore.turns import SLICE_S, Shares
+from mqcore.namesrv.server import Connection, NameServer
+from mqcore.turns import SLICE_S, Job, Shares
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, encode, request
-from tests.namesrv.harness import DEADLINE_S, Peer, registration
-from tests.namesrv.test_access import ADMIN, asking, came_from
+from tests.namesrv.harness import (
+    DEADLINE_S,
+    Clock,
+    Peer,
+    name_server,
+    registration,
+    settings_in,
+)
+from tests.namesrv.test_access import ADMIN, USER, asking, came_from
 from tests.support.waiting import wait_until_async
 from tests.tls.floods import LIES, TRUSTED, said_at_first
 
@@ -47,11 +54,11 @@ def order(monkeypatch: pytest.MonkeyPatch) -> Order:
     made = Order()
     own = NameServer.answer
 
-    def answer(self: NameServer, asked: Command, connection: int, remote: str,
+    def answer(self: NameServer, asked: Command, one: Connection,
                ) -> Generator[None, None, Command]:
         made.server = self
-        answered = yield from own(self, asked, connection, remote)
-        made.who.append(remote)
+        answered = yield from own(self, asked, one)
+        made.who.append(one.remote)
         made.codes.append(asked.code)
         return answered
 
@@ -113,6 +120,54 @@ def test_who_stays_connected_is_served_before_most_of_a_flood(
     for before, answer in asyncio.run(scenario()):
         assert answer.code == 0, answer.remark
         assert before < requests * PEERS / 4, f"{before} of {requests * PEERS} were served before"
+
+
+def test_the_lane_of_brokers_opens_to_who_has_proved_to_be_an_administrator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where accounts are asked for; every client can send a request code."""
+    lanes: dict[int, list[bool]] = {}
+    own = NameServer.add
+
+    def add(self: NameServer, network: str, connection: int, job: Job, *, express: bool,
+            stays: bool) -> None:
+        lanes.setdefault(connection, []).append(express)
+        own(self, network, connection, job, express=express, stays=stays)
+
+    monkeypatch.setattr(NameServer, "add", add)
+
+    async def lanes_of(asked: list[Command]) -> tuple[list[int], list[bool]]:
+        """The answers' codes, and the lanes that the connection's work was in."""
+        peer = await Peer.connect(port)
+        codes = [(await peer.ask(one)).code for one in asked]
+        found = list(lanes[max(lanes)])
+        await peer.close()
+        return codes, found
+
+    async def scenario() -> list[tuple[list[int], list[bool]]]:
+        nonlocal port
+        reader = registration(["t"])
+        sign(reader, USER)
+        async with asking(tmp_path) as port:
+            found = [await lanes_of([registration(["t"])] * 3), await lanes_of([reader] * 3),
+                     await lanes_of([signed(registration(["t"], counter=count))
+                                     for count in range(1, 4)]),
+                     await lanes_of([signed(registration(["t"])), registration(["t"]),
+                                     registration(["t"])])]
+        async with name_server(settings_in(tmp_path), Clock()) as port:
+            return [*found, await lanes_of([registration(["t"])] * 2)]
+
+    port = 0
+    stranger, user, broker, turned, free = asyncio.run(scenario())
+    assert stranger == ([1, 1, 1], [False] * 3)
+    assert user == ([1, 1, 1], [False] * 3)
+    assert broker[0] == [0, 0, 0]
+    assert broker[1][0] is False
+    assert broker[1][-1] is True
+    assert turned[0] == [0, 1, 1]
+    assert turned[1][-1] is False, "it has lost what it had proved"
+    assert free[0] == [0, 0]
+    assert free[1][-1] is True
 
 
 def lookups(count: int) -> bytes:

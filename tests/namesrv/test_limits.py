@@ -1,26 +1,33 @@
 """A name server's tables have limits that are refused at the request, and its files are read."""
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from pathlib import Path
 
 import pytest
 
+from mqcore.client import Credentials
+from mqcore.client.core.signature import sign
 from mqcore.namesrv import kv
+from mqcore.namesrv.handlers import Handlers
 from mqcore.namesrv.kv import KeyValueError, KeyValues
 from mqcore.namesrv.routes import BrokerIdentity, RouteTables, TableFull
 from mqcore.namesrv.runtime import RuntimeConfig
-from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.namesrv.settings import NamesrvAclSettings, NamesrvSettings
 from mqcore.turns import finished
+from mqcore.wire.codes import RequestCode as Code
+from mqcore.wire.command import request
 from mqcore.wire.topics import (
-    BodyError,
     DataVersion,
     TopicConfig,
     TopicTable,
     decode_registration,
     encode_registration,
 )
+from tests.namesrv.harness import Clock, Peer, name_server, registration, settings_in
+from tests.namesrv.test_access import ADMIN, RULES
 
 
 def topics(*names: str, counter: int = 1) -> TopicTable:
@@ -150,12 +157,94 @@ def test_topics_of_all_brokers_together_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-def test_a_registration_of_too_many_topics_is_refused_before_they_are_made(
-    compressed: bool,
-) -> None:
-    body = encode_registration(topics(*(f"T{number}" for number in range(11))),
-                               compressed=compressed)
+def test_a_registration_is_read_up_to_the_limit_of_topics(compressed: bool) -> None:
+    names = [f"T{number:02}" for number in range(11)]
+    body = encode_registration(topics(*names), compressed=compressed)
 
-    with pytest.raises(BodyError):
-        decode_registration(body, compressed=compressed, topic_count_max=10)
-    assert len(decode_registration(body, compressed=compressed, topic_count_max=11).topics) == 11
+    for limit, left_out in ((10, 1), (11, 0), (3, 8)):
+        table = decode_registration(body, compressed=compressed, topic_count_max=limit)
+        assert (list(table.topics), table.left_out) == (names[:limit], left_out)
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_broker_with_too_many_topics_is_known_with_those_that_have_a_place(
+    compressed: bool, tmp_path: Path,
+) -> None:
+    tables = RouteTables(topic_count_max=10)
+    served = Handlers(tables, KeyValues(tmp_path / "kv.json"),
+                      RuntimeConfig(settings_in(tmp_path)))
+    names = [f"T{number:02}" for number in range(13)]
+
+    for _ in range(2):
+        answer = served.handle(registration(names, compressed=compressed), 1, 0)
+        assert answer.code == 1
+        assert "3 of 13 topics of broker-a are left out: more than 10 topics (setting " in (
+            answer.remark or "")
+    assert tables.topic_names() == names[:10]
+    assert list(tables.cluster_info()["brokerAddrTable"]) == ["broker-a"]
+
+
+def test_one_network_leaves_room_for_the_key_values_of_others(tmp_path: Path) -> None:
+    table = KeyValues(tmp_path / "kv.json", entry_count_max=16)
+    table.put("N", "own", "v")                       # no share is asked for here
+
+    def fill(network: str) -> None:
+        for number in range(17):
+            table.put("N", f"{network}-{number}", "v", network)
+
+    def taken(network: str) -> int:
+        """How many keys it adds before it is refused."""
+        before = len(table.namespace("N") or ())
+        with pytest.raises(KeyValueError, match="half of the room that others leave"):
+            fill(network)
+        return len(table.namespace("N") or ()) - before
+
+    assert [taken("a"), taken("b"), taken("a"), taken("c")] == [7, 4, 0, 2]
+    table.put("N", "a-0", "w", "b")                  # of the same length: it takes no room
+    assert [taken("a"), taken("b")] == [0, 0]
+    table.delete("N", "a-1")
+    assert taken("a") == 0, "the room that others leave has become less"
+    table.delete("N", "a-2")
+    table.delete("N", "a-3")
+    table.delete("N", "a-4")
+    assert taken("a") == 1
+    assert KeyValues(tmp_path / "kv.json", entry_count_max=16).get("N", "own") == "v"
+
+
+def test_bytes_that_a_network_adds_to_keys_of_others_are_its_own(tmp_path: Path) -> None:
+    table = KeyValues(tmp_path / "kv.json", bytes_max=4_000)
+    table.put("N", "found", "v" * 100)
+    table.put("N", "theirs", "v" * 500, "a")
+
+    table.put("N", "found", "v" * 1_000, "b")
+    with pytest.raises(KeyValueError, match="bytes: expected at most"):
+        table.put("N", "theirs", "v" * 1_000, "b")
+    assert len(table.get("N", "theirs") or "") == 500
+    table.put("N", "theirs", "v" * 2_000)            # an administrator may have all
+
+
+def test_the_room_of_a_peer_s_network_is_asked_for_without_accounts_only(tmp_path: Path) -> None:
+    async def taken(port: int, account: Credentials | None) -> int:
+        peer, count = await Peer.connect(port), 0
+        while count < 20:
+            asked = request(Code.PUT_KV_CONFIG,
+                            {"namespace": "n", "key": f"k{count}", "value": "v"})
+            if account is not None:
+                sign(asked, account)
+            if (await peer.ask(asked)).code:
+                break
+            count += 1
+        await peer.close()
+        return count
+
+    async def both() -> tuple[int, int]:
+        async with name_server(settings_in(tmp_path, kv_entry_count_max=10), Clock()) as port:
+            without = await taken(port, None)
+        (tmp_path / "kvConfig.json").unlink()
+        (tmp_path / "plain_acl.yml").write_text(RULES)
+        asking = NamesrvAclSettings(enable=True, folder=str(tmp_path))
+        async with name_server(
+                settings_in(tmp_path, kv_entry_count_max=10, acl=asking), Clock()) as port:
+            return without, await taken(port, ADMIN)
+
+    assert asyncio.run(both()) == (5, 10)

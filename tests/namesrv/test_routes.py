@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from mqcore.namesrv.handlers import Handlers
+from mqcore.namesrv.handlers import Caller, Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.routes import TOPICS_A_TURN, BrokerIdentity, RouteTables, TableFull
 from mqcore.namesrv.runtime import RuntimeConfig
@@ -211,7 +211,7 @@ def test_the_list_of_all_topics_is_made_anew_when_topics_come_or_go_and_only_the
     def looked_up():
         """The list, and whether it took pauses to make it."""
         pauses = 0
-        job = handlers.begin(request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), 9, 0)
+        job = handlers.begin(request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), Caller(9), 0)
         while True:
             try:
                 next(job)
@@ -236,7 +236,7 @@ def test_a_list_that_took_long_to_make_does_not_hide_what_came_meanwhile(tmp_pat
     handlers = handlers_in(tmp_path)
     asks = request(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
     finished(handlers.routes.register(A, "", table(*map(str, range(5_000))), 1, 0))
-    slow = handlers.begin(asks, 9, 0)
+    slow = handlers.begin(asks, Caller(9), 0)
     next(slow)
     finished(handlers.routes.register(B, "", table("late"), 2, 0))
     assert "late" in json.loads(handlers.handle(asks, 9, 0).body)["topicList"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-from mqcore.namesrv.handlers import Handlers
+from mqcore.namesrv.handlers import Caller, Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.routes import BrokerIdentity, RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
@@ -65,7 +65,7 @@ def routes(full: Handlers) -> RouteTables:
 
 def longest_turn(handlers: Handlers, command: Command) -> float:
     began = time.thread_time()
-    outcome = handlers.begin(command, 3, 0)
+    outcome = handlers.begin(command, Caller(3), 0)
     longest = time.thread_time() - began
     return max(longest, longest_step(outcome)) if isinstance(outcome, Generator) else longest
 
