@@ -12,6 +12,7 @@ from mqcore.admin.run import announce
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings.checks import first_address
 from mqcore.broker.settings.load import load
+from mqcore.broker.settings.model import SettingsError
 from mqcore.namesrv import settings as namesrv_settings
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until
@@ -97,6 +98,14 @@ def test_the_port_of_slaves_is_open_whatever_the_others_ask() -> None:
 def test_the_address_that_is_listened_at_is_the_one_that_clients_are_told() -> None:
     assert load(None, {}, ["broker.listen_host=10.0.0.7"]).store_addr == "10.0.0.7:10911"
     assert load(None, {}, ["broker.listen_host=localhost"]).store_addr == "127.0.0.1:10911"
+    six = load(None, {}, ["broker.listen_host=::1", "replication.listen=true"])
+    assert (six.advertised_addr, six.store_addr, six.ha_addr) == (
+        "[::1]:10911", "[::1]:10911", "[::1]:10912")
+    named = load(None, {}, ["broker.listen_host=fd00::7", "broker.advertised_host=b.example",
+                            "broker.advertised_ip=10.0.0.7"])
+    assert (named.advertised_addr, named.store_addr) == ("b.example:10911", "10.0.0.7:10911")
+    with pytest.raises(SettingsError, match=r'%eth0".* set broker.advertised_host'):
+        load(None, {}, ["broker.listen_host=fe80::1%eth0"])
     assert load(None, {}, ["broker.listen_host=::"]).broker.advertised_ip == first_address()
 
 

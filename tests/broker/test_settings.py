@@ -120,7 +120,7 @@ def test_a_name_without_an_address_is_refused() -> None:
     ("broker.trace_on=maybe", 'trace_on = "maybe": expected true or false'),
     ("broker.permission=3", "permission = 3: expected 2 (write), 4 (read) or 6 (both)"),
     ("broker.namesrv_addrs=a:1;b", "expected host:port in each entry"),
-    ("broker.advertised_ip=here", 'advertised_ip = "here": expected an IPv4 address'),
+    ("broker.advertised_ip=here", 'advertised_ip = "here": expected an IPv4 or IPv6'),
     ("broker.advertised_host=a b", 'advertised_host = "a b": expected a host name or an IPv4'),
     ("broker.advertised_host=x/y", "expected a host name or an IPv4 address"),
     ("broker.accept_sends_from_ms=1" + "0" * 30, "a whole number from 0 to 9007199254740992"),

@@ -1,6 +1,7 @@
 """The rules of settings that need more than one key, or the machine."""
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import re
@@ -29,7 +30,8 @@ PORT_MAX = 65_535
 HOURS_MAX = 24                     # of a day
 ETCD_MAX = 16
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
-LOCAL_HOSTS = ("127.0.0.1", "localhost")
+LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
+EVERY_ADDRESS = ("0.0.0.0", "::")
 HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?", re.ASCII)
 _SIOCGIFADDR = 0x8915              # Linux: the IPv4 address of an interface
 
@@ -55,8 +57,8 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         refuse("broker.trace_topic_name", "a name that a folder can have")
     if broker.permission not in (2, 4, 6):
         refuse("broker.permission", "2 (write), 4 (read) or 6 (both)")
-    if broker.advertised_ip and not _is_ipv4(broker.advertised_ip):
-        refuse("broker.advertised_ip", "an IPv4 address, or nothing to find one")
+    if broker.advertised_ip and not _is_ip(broker.advertised_ip):
+        refuse("broker.advertised_ip", "an IPv4 or IPv6 address, or nothing to find one")
     if broker.advertised_host and not HOST_NAME.fullmatch(broker.advertised_host):
         refuse("broker.advertised_host", "a host name or an IPv4 address")
     if broker.fast_port_enable and broker.listen_port < 3:
@@ -190,13 +192,14 @@ def _port_trouble(settings: Settings) -> tuple[str, str] | None:
 def _is_own_ha(settings: Settings, address: str) -> bool:
     """Whether a slave would follow itself: that works, and nothing ever comes."""
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     if not address or int(port) != settings.ha_port:
         return False
     broker = settings.broker
     own = {broker.listen_host, broker.advertised_ip, broker.advertised_host,
            settings.replication.advertised_host}
     return host in own or (
-        host in LOCAL_HOSTS and broker.listen_host in (*LOCAL_HOSTS, "0.0.0.0", "::"))
+        host in LOCAL_HOSTS and broker.listen_host in (*LOCAL_HOSTS, *EVERY_ADDRESS))
 
 
 def _is_url(text: str) -> bool:
@@ -226,13 +229,17 @@ def host_name() -> str:
 
 def advertised_ip(broker: BrokerSettings) -> str:
     """
-    The IPv4 address that records carry when none is set: that of `advertised_host`, else the one
-    that is listened at, else the first one of this machine. Raises SettingsError for a host that
-    has none.
+    The address that records carry when none is set: the IPv4 address of `advertised_host`, else the
+    one that is listened at, else the first IPv4 address of this machine. Raises SettingsError for
+    a host that has none, or an address that other hosts cannot use.
     """
     if not broker.advertised_host:
         at = "127.0.0.1" if broker.listen_host == "localhost" else broker.listen_host
-        return at if _is_ipv4(at) and at != "0.0.0.0" else first_address()
+        if "%" in at:
+            raise SettingsError(
+                f'broker.listen_host = "{at}": names an interface of this host, which says nothing '
+                "to clients; set broker.advertised_host to what they are to connect to")
+        return at if _is_ip(at) and at not in EVERY_ADDRESS else first_address()
     if not HOST_NAME.fullmatch(broker.advertised_host):
         return ""                      # refused by its own rule
     try:
@@ -260,9 +267,9 @@ def first_address() -> str:
     return "127.0.0.1"
 
 
-def _is_ipv4(text: str) -> bool:
-    try:
-        socket.inet_pton(socket.AF_INET, text)
-    except OSError:
-        return False
-    return True
+def _is_ip(text: str, families: tuple[int, ...] = (socket.AF_INET, socket.AF_INET6)) -> bool:
+    for family in families:
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, text)
+            return True
+    return False

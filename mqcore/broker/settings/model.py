@@ -245,6 +245,11 @@ class StockReport(Struct, frozen=True, kw_only=True):
         return "; ".join(parts)
 
 
+def bracketed(host: str) -> str:
+    """A host as it stands before a port: IPv6 addresses in brackets, which all clients read."""
+    return f"[{host}]" if ":" in host else host
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """All settings of one broker. The first ten fields are the sections of the TOML file."""
 
@@ -266,12 +271,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     def advertised_addr(self) -> str:
         """`host:port` that name servers hand to clients."""
         host = self.broker.advertised_host or self.broker.advertised_ip
-        return f"{host}:{self.broker.listen_port}"
+        return f"{bracketed(host)}:{self.broker.listen_port}"
 
     @property
     def store_addr(self) -> str:
         """`ip:port`, the store host of messages."""
-        return f"{self.broker.advertised_ip}:{self.broker.listen_port}"
+        return f"{bracketed(self.broker.advertised_ip)}:{self.broker.listen_port}"
 
     @property
     def fast_port(self) -> int | None:
@@ -317,14 +322,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         """`host:port` that name servers hand to slaves (haServerAddr)."""
         host = (self.replication.advertised_host or self.broker.advertised_host
                 or self.broker.advertised_ip)
-        return f"{host}:{self.ha_port}"
+        return f"{bracketed(host)}:{self.ha_port}"
 
     @property
     def own_namesrv_addr(self) -> str:
         """`host:port` by which the broker reaches the name server beside it."""
         host = self.namesrv.listen_host
         own = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-        return f"{own}:{self.namesrv.listen_port}"
+        return f"{bracketed(own)}:{self.namesrv.listen_port}"
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
