@@ -29,12 +29,7 @@ def random_key() -> str:
     return "".join(secrets.choice(LETTERS) for _ in range(KEY_LENGTH))
 
 
-@click.group("acl", context_settings={"help_option_names": ["-h", "--help"]})
-def acl_group() -> None:
-    """Files that say who may do what with a broker (acl.enable, acl.folder)."""
-
-
-@acl_group.command("init", short_help="Write a first file, with random keys.")
+@click.command("init", short_help="Write a first file, with random keys.")
 @click.argument("path", type=click.Path(path_type=Path))
 def init(path: Path) -> None:
     """Write a first file with random keys: an administrator and an application.
@@ -78,7 +73,7 @@ def _where_it_counts(file: Path) -> str:
     return f"a broker uses it with acl.enable = true and acl.folder = {json_line(str(folder))}"
 
 
-@acl_group.command("check", short_help="Read files as a broker would; say what is wrong.")
+@click.command("check", short_help="Read files as a broker would; say what is wrong.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 def check(path: Path) -> None:
     """Read a file, or those of a folder, as a broker would: says what is wrong, with its line."""

@@ -33,11 +33,13 @@ COMMANDS = {
     "namesrv": (_HERE, "namesrv_group", "Name servers: run, show, set, kv."),
     "replication": ("mqcore.admin.replication", "replication_group",
                     "Masters and slaves: status, promote, demote, rejoin."),
-    "acl": ("mqcore.admin.access", "acl_group", "Access files: init, check."),
+    "acl": (_HERE, "acl_group", "Accounts: user, rm, white, versions; access files: init, check."),
     "store": (_HERE, "store_group",
               "Store directories: verify, repair, backup, restore, stat, dump."),
     "context": (f"{_NOUNS}.context", "context_group",
                 "Clusters by name: ls, show, add, use, rm, check."),
+    "mqadmin": (f"{_NOUNS}.mqadmin", "mqadmin_command",
+                "The command that replaces one of mqadmin's."),
     "spark": ("mqcore.spark.jobs.command", "spark_group", "Jobs on Spark."),
     "testing": ("mqcore.testing.command", "testing_group",
                 "A broker for the tests of an application."),
@@ -71,6 +73,15 @@ namesrv_group = group("namesrv", {
     "set": (f"{_NOUNS}.namesrv", "set_command", "Change settings of name servers."),
     "kv": (f"{_NOUNS}.namesrv", "kv_group", "Key-values: ls, get, set, rm."),
 }, "Name servers: run one; look at and change running ones.", verb="run")
+
+acl_group = group("acl", {
+    "init": ("mqcore.admin.access", "init", "Write a first file, with random keys."),
+    "check": ("mqcore.admin.access", "check", "Read files as a broker would."),
+    "user": (f"{_NOUNS}.acl", "user_command", "Create or change an account of running brokers."),
+    "rm": (f"{_NOUNS}.acl", "remove_command", "Delete an account of running brokers."),
+    "white": (f"{_NOUNS}.acl", "white_command", "Set addresses that need no account."),
+    "versions": (f"{_NOUNS}.acl", "versions_command", "The access files of each broker."),
+}, "Accounts of running brokers, and the files that hold them (acl.enable, acl.folder).")
 
 store_group = group("store", {
     "verify": ("mqcore.admin.store", "verify_command", "Check a store directory at rest."),

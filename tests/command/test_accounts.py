@@ -11,6 +11,7 @@ import pytest
 
 from mqcore.admin.shell import contexts
 from mqcore.admin.shell.connection import connection
+from tests.support.command import mqcore
 from tests.support.mqcore_process import MQCORE, mqcore_up
 
 SECRET = "a-secret-of-many-letters"
@@ -58,3 +59,29 @@ def test_an_account_without_a_secret_or_a_terminal_is_one_sentence(
 
     with pytest.raises(click.UsageError, match="its secret key is not in MQCORE_SECRET_KEY"):
         connection("h:1", None, "someone")
+
+
+def test_accounts_of_a_running_broker_are_made_listed_and_deleted(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "broker"
+    folder.mkdir()
+    (folder / "plain_acl.yml").write_text(RULES)
+    monkeypatch.setenv("MQCORE_ACCESS_KEY", "the-admin")
+    monkeypatch.setenv("MQCORE_SECRET_KEY", SECRET)
+    monkeypatch.setenv("MQCORE_NEW_SECRET_KEY", "another-secret")
+    with mqcore_up(folder, {"acl.enable": True}) as broker:
+        where = ("-n", broker.namesrv_addr)
+        made = mqcore("acl", "user", "the-shop", "--topic-default", "PUB", "--group", "G=SUB",
+                      *where, "--yes", "--json")
+        assert json.loads(made.stdout)["group_perms"] == {"G": "SUB"}, made.stderr
+        assert "another-secret" not in made.stdout + made.stderr
+        assert "the-shop" in (folder / "plain_acl.yml").read_text()
+        listed = mqcore("acl", "versions", *where, "--json")
+        assert [row["file"] for row in json.loads(listed.stdout)["files"]] == [
+            str(folder / "plain_acl.yml")]
+        assert mqcore("acl", "white", "10.0.0.*", *where, "--yes").returncode == 0
+        assert "10.0.0.*" in (folder / "plain_acl.yml").read_text()
+        assert mqcore("acl", "rm", "the-shop", *where).returncode == 2        # no terminal
+        assert mqcore("acl", "rm", "the-shop", *where, "--yes").returncode == 0
+        assert "the-shop" not in (folder / "plain_acl.yml").read_text()
+        assert mqcore("acl", "user", "x", "--topic", "T=ALL", *where, "--yes").returncode == 2
