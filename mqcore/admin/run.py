@@ -11,7 +11,7 @@ import click
 
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings import load as broker_settings
-from mqcore.broker.settings.model import Settings, SettingsError
+from mqcore.broker.settings.model import Settings, SettingsError, bracketed
 from mqcore.workers import output, signals
 
 EXIT_SETTINGS = 2
@@ -148,7 +148,7 @@ def namesrv(config: Path | None, port: int | None) -> None:
     setproctitle("mqcore: namesrv")
     try:
         worker.run(settings, ready_callback=lambda: output.tell(
-            f"mqcore ready namesrv={settings.listen_host}:{settings.listen_port}"))
+            f"mqcore ready namesrv={bracketed(settings.listen_host)}:{settings.listen_port}"))
         end(0)
     except (OSError, ValueError) as error:
         fail(str(error), EXIT_START)
