@@ -71,13 +71,17 @@ class Rejoining:
         from mqcore.backup.errors import BackupError
         from mqcore.backup.tables import settle_again
         from mqcore.replication.greeting import OtherLogError
+        from mqcore.replication.key import key_words
         from mqcore.replication.rejoin import RejoinError, rejoin_at
+        from mqcore.workers.accounts import Signing
         from mqcore.workers.ha_slave import address_of
 
         self.not_before = time.monotonic() + REJOIN_RETRY_S
+        account = Signing(settings.acl, ("", None)).current()
         try:
             found = rejoin_at(settings.store_root, settings.log_folders, address_of(address),
-                              self.end, self.epoch, partial(settle_again, settings.store_root))
+                              self.end, self.epoch, partial(settle_again, settings.store_root),
+                              b"" if account is None else key_words(account.secret_key))
         except (RejoinError, OtherLogError, EpochsError, BackupError, OSError,
                 ValueError) as error:
             log.error("the log here has what that of who leads has not, and stays as it is: %s",

@@ -28,7 +28,7 @@ from mqcore.failover.election import (
     Words,
 )
 from mqcore.failover.etcd import Etcd, EtcdError, EtcdRefusedError, Refusal
-from mqcore.failover.keys import ADDRESS_BYTES_MAX, KeysError, Names, view_of
+from mqcore.failover.keys import ADDRESS_BYTES_MAX, OTHERS_MAX, KeysError, Names, view_of
 from mqcore.failover.storing import Storing
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, REFUSAL_FLUSH_FAILED
 from mqcore.participants import FAILOVER, processes
@@ -36,6 +36,7 @@ from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.identity import identity
 from mqcore.shm.leadership import LeadershipPen
+from mqcore.shm.members import member_number
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import files
@@ -110,6 +111,7 @@ class Failover:
         self._storing = Storing()
         self._producers = [row.producer + index
                            for row, index in processes(segment.serving_count) if row.results]
+        self._named: list[int] = []                  # numbers of the others that have a key in etcd
         self._said_leader: tuple[object, ...] = ()
         self._troubles: dict[str, str] = {}          # by what it is about: what was said last
         self._silent_since = 0.0
@@ -170,6 +172,9 @@ class Failover:
             elif isinstance(asked, Look):
                 view = view_of(self._names, etcd.below(self._names.prefix))
                 election.seen(view, now_ns)
+                self._named = sorted(member_number(member, one.store)
+                                     for member, one in view.members.items()
+                                     if member != self._settings.broker.id)
                 self._complain("key", view.strange and (
                     f"a key in etcd is passed over: {view.strange}"))
             else:
@@ -278,8 +283,10 @@ class Failover:
         if words is None:
             return
         self._complain("part", self._election.trouble)
-        if words.waited_for != tuple(self._pen.members):
-            self._pen.wait_for(words.waited_for)
+        named = [one for one in self._named
+                 if one not in words.waited_for][:OTHERS_MAX - len(words.waited_for)]
+        if words.waited_for != tuple(self._pen.members) or named != self._pen.named:
+            self._pen.wait_for(words.waited_for, named)
         if words.former != self._pen.former:
             self._pen.follow_up(words.former)
         if words.shown > self._gate.told:

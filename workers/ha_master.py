@@ -16,11 +16,13 @@ import time
 from typing import TypedDict
 
 from mqcore.broker.settings.model import ReplicationSettings, Settings
+from mqcore.client.core.signature import Credentials
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
 from mqcore.replication.behind import Behind, Courtesy, Pace
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
+from mqcore.replication.key import key_words, network_rows
 from mqcore.replication.master import MasterNote
 from mqcore.replication.master_loop import MasterLoop
 from mqcore.replication.role import Role
@@ -31,6 +33,7 @@ from mqcore.stamps import Stamp, stamp
 from mqcore.thread_times import processor_ns
 from mqcore.wire.printable import printable
 from mqcore.workers import loop
+from mqcore.workers.accounts import Signing
 from mqcore.workers.inherited import Inherited
 
 BEHIND_MS = 1_000                # a slave that is as late as that is spoken of, ...
@@ -56,6 +59,9 @@ REFUSED: dict[int, str] = {
     MasterNote.NOTE_NO_PLACE:
         "{peer} finds no place among the slaves: expected at most 32, and 16 of one address; its "
         "connection is closed",
+    MasterNote.NOTE_STRANGER:
+        "{peer} has not shown the account of this broker (acl.client_access_key), and its address "
+        "is not in replication.unsigned_addresses: its connection is closed",
     MasterNote.NOTE_UNREADABLE:
         "the log cannot be read for slave {peer} (error {value}); its connection is closed"}
 DAMAGED = ("the log is damaged at position %d: slave %s gets nothing from there on; mqcore store "
@@ -90,11 +96,13 @@ class HaMaster:
         self._listeners = listeners
 
     def start(self) -> None:
+        unsigned = self._settings.replication.unsigned_addresses
         self._loop = MasterLoop(
             self._segment, self._settings.log_folders.text(), self._listeners,
             gated=self._settings.replication.role is Role.SYNC_MASTER,
             shows=self._settings.shows_replicated_only,
             elected=self._settings.failover.enable, hands_on=self._settings.is_slave,
+            open_to=network_rows(unsigned) if self._settings.guards_log else None,
             **limits(self._settings.replication))
         self._greeted = b""
         self._damaged: set[int] = set()      # log positions: slaves come again and again
@@ -107,7 +115,20 @@ class HaMaster:
         self._said_at = -SAY_INTERVAL_S      # that somebody is behind; steady clock
         self._stamp: Stamp | None = None
         self._pen = ReplicaPen(self._segment)
+        self._signing = Signing(self._settings.acl, ("", None))
+        self._key: Credentials | None = None
+        self._take_key()
+        if self._settings.guards_log and self._key is None and not unsigned:
+            log.warning("no slave is let in: expected the account that slaves have to show "
+                        "(acl.client_access_key), or replication.unsigned_addresses")
         self._greet()
+
+    def _take_key(self) -> None:
+        """The cluster's account, as its file says now."""
+        key = self._signing.current()
+        if key != self._key:
+            self._key = key
+            self._loop.take_key(b"" if key is None else key_words(key.secret_key))
 
     def _greet(self) -> None:
         """
@@ -141,6 +162,8 @@ class HaMaster:
     def work(self, turn_ms: int) -> None:
         if self._settings.is_slave:
             self._greet()
+        if self._settings.guards_log:
+            self._take_key()
         self._loop.run(turn_ms if self._courtesy is None else COURTESY_MS)
         self._say()
         self._give_way()

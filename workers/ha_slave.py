@@ -22,6 +22,7 @@ from mqcore.replication.behind import Pace
 from mqcore.replication.epochs import EpochsError, Standing, State
 from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
 from mqcore.replication.identity import identity
+from mqcore.replication.key import key_words
 from mqcore.replication.log_bytes import last_bytes, log_crc
 from mqcore.replication.side_files import room_for
 from mqcore.replication.slave import POSITION_BITS, SlaveNote
@@ -35,6 +36,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.wire.printable import printable
 from mqcore.workers import loop
+from mqcore.workers.accounts import Signing
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.stopping import OvertakenError
 
@@ -130,6 +132,7 @@ class HaSlave:
             member=self._number())
         self._slots = FigureSlots(self._segment)
         self._pace = Pace(0, time.monotonic())
+        self._signing = Signing(self._settings.acl, ("", None))
 
     def _number(self) -> int:
         """Who it is: a member of an elected set by its store, too."""
@@ -190,6 +193,8 @@ class HaSlave:
             last = last_bytes(self._settings.log_folders, state["first"], end,
                               self._settings.store.segment_size_bytes)
             below = None if not last else last if self._is_mute else b""
+            key = self._signing.current()
+            self._loop.take_key(b"" if key is None else key_words(key.secret_key))
             self._loop.link(begin_connect(self._address, self._retries), end, below)
         except (OSError, ValueError) as error:
             self._no_link(str(error))

@@ -28,6 +28,8 @@ ADMIN_CODES = STOCK_ADMIN_CODES | {
     R.CONSUME_MESSAGE_DIRECTLY, R.CLONE_GROUP_OFFSET, R.CLEAN_UNUSED_TOPIC,
     R.RESUME_CHECK_HALF_MESSAGE, R.DELETE_EXPIRED_COMMITLOG,
 }
+# An administrator, or the account of the broker itself, which is that of all brokers of its set.
+SET_CODES = frozenset((R.GET_REPLICATION,))
 BODIES_MAX = 384 << 10             # of a JSON body that is no strict JSON
 
 Needs = list[tuple[str, int]]

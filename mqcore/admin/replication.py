@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -31,6 +31,7 @@ from mqcore.replication.epochs import (
 )
 from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.identity import IDENTITY_FILE
+from mqcore.replication.key import key_words
 from mqcore.replication.peers import PeerError, PeerState, states
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
 from mqcore.shm.members import MEMBER_ID_MAX
@@ -266,19 +267,25 @@ def _command_of(pid: int) -> bytes:
 @broker_id_option
 @click.option("--force", is_flag=True,
               help="Also when STORE ends with a later epoch than the master, which is cut then.")
+@click.option("--secret-key-file", type=click.File(encoding="utf-8"), metavar="FILE",
+              help="The secret key of the account that the master asks slaves for, in its first "
+                   "line (acl.client_secret_key_file).")
 @log_option
 @json_option
 def rejoin_command(store: Path, master: str, broker_id: int | None,
-                   log_folders: LogFolders | None, *, force: bool, as_json: bool) -> None:
+                   log_folders: LogFolders | None, secret_key_file: TextIO | None, *, force: bool,
+                   as_json: bool) -> None:
     """
     Make a slave of STORE, which no broker uses meanwhile and which was overtaken.
 
     The place where its log and the master's part is found by epochs and by the bytes below it. What
     STORE has behind that goes to a side file in STORE/overtaken and is cut.
     """
+    secret = "" if secret_key_file is None else secret_key_file.readline().rstrip("\r\n")
+    key = key_words(secret) if secret else b""
     try:
         found = rejoin(store, split_address(master), broker_id, log_folders,
-                       partial(settle_again, store), force=force)
+                       partial(settle_again, store), force=force, key=key)
     except StoreInUseError as error:
         raise click.ClickException(f"{error}; stop it first") from error
     except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,

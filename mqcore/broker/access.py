@@ -46,6 +46,7 @@ class AccessControl:
                  kept: KeptFiles | None) -> None:
         """kept: where the rules in force are kept for a successor."""
         self.on = settings.acl.enable
+        self._own_account = settings.acl.client_access_key
         self.files = FollowedRules(settings.acl_folder, self._publish, kept=kept,
                                    stock_permissions=settings.acl.stock_permissions)
         self.audit = Audit(settings.acl.audit, settings.acl.audit_lines_per_second)
@@ -114,7 +115,10 @@ class AccessControl:
         except needs.Unreadable as error:
             return self._refuse(request, AccessRefusal("unreadable body", f"{EXCEPTION}{error}",
                                                        found.access_key))
-        refusal = self.rules.refusal(found, command.code, permissions, admin=wanted.admin)
+        refusal = self.rules.refusal(
+            found, command.code, permissions,
+            admin=wanted.admin or (not stock and command.code in needs.SET_CODES
+                                   and found.access_key != self._own_account))
         if refusal is not None:
             return self._refuse(request, refusal)
         request.account = found

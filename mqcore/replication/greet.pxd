@@ -8,6 +8,7 @@ cpdef enum:                           # what both ends know of the stream (ha.md
     TELL = -2                         # a report that asks what others have; the place of a frame that says it
     FRAME_HEAD_SIZE = 12
     REPORT_SIZE = 8
+    KEY_WORDS = 3                     # reports by which a slave shows the cluster's account (key.py)
     TELL_SIZE = 8                     # a log position
     GREETING_FIXED_SIZE = 28
     GREETING_CHECKED_BYTES_MAX = 16 << 10

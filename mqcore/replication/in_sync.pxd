@@ -5,6 +5,8 @@ from mqcore.replication.links cimport Link, Master
 
 # Of a member of an elected set; NULL: none that has reported.
 cdef Link* link_of(Master* m, int64_t member) noexcept nogil
+# Whether it is one that etcd names, as failover said last; 0 is none.
+cdef bint is_named(const Master* m, int64_t member) noexcept nogil
 # Which slave's link it is (HM3), when it reports first.
 cdef void number_slave(Master* m, Link* l) noexcept nogil
 # Moves the gate by the links' reports (HM3, HM9), and rings who waits for it.

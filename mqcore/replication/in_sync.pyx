@@ -71,6 +71,14 @@ cdef Link* link_of(Master* m, int64_t member) noexcept nogil:
     return NULL
 
 
+cdef bint is_named(const Master* m, int64_t member) noexcept nogil:
+    cdef int i
+    for i in range(LEADERSHIP_MEMBERS_MAX):
+        if member and m.members[i] == member:
+            return True
+    return False
+
+
 cdef void take_members(Master* m) noexcept nogil:
     """Who is waited for, if that was said anew; while it is being said, as before."""
     cdef Leadership* words = m.shm.leadership
@@ -80,13 +88,13 @@ cdef void take_members(Master* m) noexcept nogil:
     if sequence == m.members_taken or sequence & 1:
         return
     count = min(max(words.members_count, 0), <int>LEADERSHIP_MEMBERS_MAX)
-    for i in range(count):
+    for i in range(LEADERSHIP_MEMBERS_MAX):
         members[i] = words.members[i]
     acquire_fence()
     if load_i32_acquire(&words.members_sequence) != sequence:
         return
     m.members_count = count
-    memcpy(m.members, members, count * sizeof(int64_t))
+    memcpy(m.members, members, sizeof(members))
     m.members_taken = sequence
 
 
@@ -124,8 +132,10 @@ cdef void in_sync_report(Master* m, int64_t published, int64_t now_ms) noexcept 
             if m.shm.leadership.reports[k].member == l.member:
                 place = &m.shm.leadership.reports[k]
                 break
-            if not m.shm.leadership.reports[k].member or (                # or one that is gone
-                    unused == NULL and not m.shm.leadership.reports[k].heard_ms):
+            if not m.shm.leadership.reports[k].member or (                # or one that is gone,
+                    unused == NULL and (not m.shm.leadership.reports[k].heard_ms or (   # or unknown
+                        is_named(m, l.member)
+                        and not is_named(m, m.shm.leadership.reports[k].member)))):
                 unused = &m.shm.leadership.reports[k]
         if place == NULL and unused == NULL:
             continue

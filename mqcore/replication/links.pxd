@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
 from mqcore.replication.checked cimport CHECK_PLACES, Checker
-from mqcore.replication.greet cimport FRAME_HEAD_SIZE, REPORT_SIZE, TELL_SIZE, Greet
+from mqcore.replication.greet cimport FRAME_HEAD_SIZE, KEY_WORDS, REPORT_SIZE, TELL_SIZE, Greet
 from mqcore.replication.linger cimport Linger
 from mqcore.replication.sockets cimport MQ_PEER_SIZE
 from mqcore.shm.segment cimport Shm
@@ -11,6 +11,8 @@ from mqcore.store.log.view cimport LogView
 
 cdef enum:
     MEMBER_MAX = 0x3fffffffffffffff   # a broker.id, or a number of shm/members.py
+
+    KEY_WORD_MAX = -0x4000000000000001                    # of key.py; below what ANNOUNCE less a member is
 
 cdef enum:
     BELL_KEY = 1 << 20                # of epoll; a link's is its place
@@ -24,6 +26,11 @@ cdef enum:
     MASTER_NOTES_MAX = 64
     MASTER_LISTENERS_MAX = 4
     LINK_PIECES = 2                   # one is sent, and the next one judged
+    UNSIGNED_MAX = 64
+
+cdef struct Network:                  # HM15: an IPv6 address, or an IPv4 one as ::ffff:0:0/96 has it
+    uint8_t bytes[16]
+    int bits                          # that count
 
 cdef struct Link:
     int fd                            # -1: a free place
@@ -34,6 +41,8 @@ cdef struct Link:
     int64_t sent_ms                   # the last byte that it took
     bint ours
     int64_t member                    # who it is, 0: it has not said it (HM3, HM9)
+    int key_words                     # HM15: so many came ...
+    int64_t key_differs               # ... and 0: they were right
     int slave                         # HM3: the same number for all links of one; while it has reported
     Greet greet                       # HM8: what is to be said before the log
     bint greeted
@@ -86,9 +95,14 @@ cdef struct Master:
     int min_in_sync
     bint elected                      # HM9
     bint hands_on                     # HM11
+    bint guarded                      # HM15
+    bint has_key
+    int64_t key[KEY_WORDS]
+    Network networks[UNSIGNED_MAX]
+    int network_count
     int32_t members_taken             # sequence of what `members` has; 0: nothing yet
     int members_count
-    int64_t members[LEADERSHIP_MEMBERS_MAX]
+    int64_t members[LEADERSHIP_MEMBERS_MAX]       # that are waited for, then others that etcd names; 0: none
     int64_t batch_bytes
     int64_t heartbeat_ms
     int64_t housekeeping_ms

@@ -15,9 +15,11 @@
 #   HM6  What may be on the disk alone is brought into memory by a thread (that of HM12) before it is sent:
 #        the loop, and so the reports of the other links, wait for no disk.
 #   HM7  There are LINKS_MAX links, and ADDRESS_LINKS_MAX of one address; each has the memory of its struct
-#        and of its socket, whether it reads or not. When all are taken, the one of them that has waited
-#        longest without a report makes room. ACCEPTS_A_SECOND are taken in a second, ACCEPTS_A_TURN before
-#        those that came are heard: who is gone already holds no place.
+#        and of its socket, whether it reads or not. When all are taken a newcomer gets the place of one whose
+#        address has two links more than its own: of the one that waits longest without a report, else of
+#        the newest of the address that has most; else of the one that waits longest. In an elected set a link
+#        whose number etcd names makes no room, and at last the oldest of the others does. ACCEPTS_A_SECOND are taken
+#        in a second, ACCEPTS_A_TURN before those that came are heard: a link that is gone already holds no place.
 #   HM8  One of ours is told whose log it is, with the bytes below its end (greet.pxd), when it has said where
 #        that is; it is sent the log from where it then says again.
 #   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
@@ -32,6 +34,8 @@
 #   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for (G11): who
 #        was rung looks for that before it sleeps again (linger.pxd).
 #   HM14  Without a slave it rests (shm/segment.pxd): the log's growth does not wake it.
+#   HM15  Where it is guarded, a link's first position counts only behind the words of the cluster's account
+#        (key.py), or from an address that need not show them; else the link ends, before it is told anything.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master
@@ -47,6 +51,7 @@ cpdef enum MasterNote:
     NOTE_NO_PLACE = 8                 # too many links
     NOTE_UNREADABLE = 9               # the log cannot be read; errno
     NOTE_DAMAGED = 10                 # what is next for it is not what was written; where that record begins
+    NOTE_STRANGER = 11                # HM15
 
 # Ends all links: who comes again is greeted anew.
 cdef void master_part(Master* m) noexcept nogil

@@ -1,7 +1,7 @@
 """Sends the log to slaves (master.pxd has the rules)."""
 from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.clock cimport steady_ms, wall_ms
@@ -44,6 +44,7 @@ from mqcore.replication.checked cimport (
 from mqcore.replication.greet cimport (
     ANNOUNCE,
     FRAME_HEAD_SIZE,
+    KEY_WORDS,
     REPORT_SIZE,
     TELL,
     TELL_SIZE,
@@ -56,8 +57,8 @@ from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
 from mqcore.replication.links cimport (
     ACCEPTS_A_SECOND,
     ACCEPTS_A_TURN,
-    ADDRESS_LINKS_MAX,
     BELL_KEY,
+    KEY_WORD_MAX,
     LINKS_MAX,
     LINK_PIECES,
     LISTENER_KEY,
@@ -68,6 +69,7 @@ from mqcore.replication.links cimport (
     Link,
     Master,
 )
+from mqcore.replication.places cimport link_is_let_in, place_choice
 from mqcore.replication.sockets cimport (
     READS_A_TURN,
     link_accept,
@@ -184,11 +186,18 @@ cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcep
         l.ours = True
         l.member = ANNOUNCE - value
         return True
+    if value <= KEY_WORD_MAX and l.ours and l.key_words < KEY_WORDS:     # HM15
+        l.key_differs |= value ^ m.key[l.key_words]
+        l.key_words += 1
+        return True
     if value == TELL and l.greeted and not l.reported and not l.asks:    # HM10
         l.asks = True
         return True
     if value < 0:
         link_close(m, l, NOTE_NONSENSE, value)
+        return False
+    if not l.reported and not l.greeted and not link_is_let_in(m, l):
+        link_close(m, l, NOTE_STRANGER, 0)
         return False
     l.heard_ms = now_ms
     if l.ours and not l.greeted and m.greeting != NULL:
@@ -379,37 +388,6 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
 # -- who comes (HM7) -------------------------------------------------------------------------------
 
 
-cdef Link* place_for(Master* m, const Link* newcomer) noexcept nogil:
-    """NULL: there is none."""
-    cdef Link* l
-    cdef Link* oldest = NULL
-    cdef Link* oldest_same = NULL
-    cdef Link* unused = NULL
-    cdef bint is_same
-    cdef int i, same = 0
-    for i in range(LINKS_MAX):
-        l = &m.links[i]
-        if l.fd < 0:
-            unused = l if unused == NULL else unused
-            continue
-        is_same = l.host_length == newcomer.host_length and memcmp(
-            l.peer, newcomer.peer, l.host_length) == 0
-        same += is_same
-        if l.reported:
-            continue
-        if oldest == NULL or l.opened_ms < oldest.opened_ms:
-            oldest = l
-        if is_same and (oldest_same == NULL or l.opened_ms < oldest_same.opened_ms):
-            oldest_same = l
-    if same >= ADDRESS_LINKS_MAX:
-        unused = NULL
-        oldest = oldest_same
-    if unused == NULL and oldest != NULL:
-        link_close(m, oldest, NOTE_NO_PLACE, 0)
-        return oldest
-    return unused
-
-
 cdef void listen_again(Master* m, bint listening) noexcept nogil:
     cdef epoll_event event
     cdef int i
@@ -441,10 +419,12 @@ cdef void take_in(Master* m, int listener, int64_t now_ms) noexcept nogil:
         come.file = -1
         come.head_sent = FRAME_HEAD_SIZE
         come.opened_ms = come.heard_ms = come.sent_ms = now_ms
-        l = place_for(m, &come)
+        l = place_choice(m, &come)
         if l == NULL:
             link_close(m, &come, NOTE_NO_PLACE, 0)
             continue
+        if l.fd >= 0:
+            link_close(m, l, NOTE_NO_PLACE, 0)
         l[0] = come
         event.events = EPOLLIN | EPOLLOUT | EPOLLET
         event.data.u64 = place_of(m, l)

@@ -4,6 +4,7 @@ import os
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcpy
 
 from mqcore.atomics cimport (
     load_i32_acquire,
@@ -12,6 +13,7 @@ from mqcore.atomics cimport (
     store_i64_release,
 )
 from mqcore.clock cimport steady_ms
+from mqcore.endian cimport load_i64
 from mqcore.epoll cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
@@ -23,12 +25,13 @@ from mqcore.epoll cimport (
 )
 from mqcore.layout cimport SLOT_HA_MASTER
 from mqcore.replication.checked cimport checker_close, checker_open, checker_pieces
-from mqcore.replication.greet cimport GREETING_WORDS_MAX, greet_drop
+from mqcore.replication.greet cimport GREETING_WORDS_MAX, REPORT_SIZE, greet_drop
 from mqcore.replication.links cimport (
     BELL_KEY,
     LINKS_MAX,
     LISTENER_KEY,
     MASTER_LISTENERS_MAX,
+    UNSIGNED_MAX,
     Link,
     Master,
 )
@@ -88,13 +91,15 @@ cdef class MasterLoop:
     log_folders: where the segments are (log_folders.pxd); listeners: descriptors of listening sockets
     that do not block; gated: the writer waits for slaves, shows: the dispatcher does; greeting: what slaves
     of ours are told of the log first (greeting.py), empty: nothing; elected: who is waited for is said in
-    shared memory (HM9); hands_on: the log is a master's (HM11). Raises OSError, ValueError.
+    shared memory (HM9); hands_on: the log is a master's (HM11); open_to: where slaves have to show the
+    cluster's account, the networks that need not (key.py), None: none has to (HM15). Raises OSError,
+    ValueError.
     """
 
     def __cinit__(self, Segment segment not None, bytes log_folders, listeners, *, bint gated=False,
                   bint shows=False, int min_in_sync=1, int64_t batch_bytes=32768,
                   int64_t heartbeat_ms=5000, int64_t housekeeping_ms=20000, bytes greeting=b"",
-                  bint elected=False, bint hands_on=False):
+                  bint elected=False, bint hands_on=False, open_to=None):
         cdef epoll_event event
         cdef int i
         if len(listeners) > MASTER_LISTENERS_MAX:
@@ -114,6 +119,8 @@ cdef class MasterLoop:
         self.m.shows = shows
         self.m.elected = elected
         self.m.hands_on = hands_on
+        self.m.guarded = open_to is not None
+        self._let_in(open_to or ())
         self._say(greeting)
         self.configure(min_in_sync=min_in_sync, batch_bytes=batch_bytes, heartbeat_ms=heartbeat_ms,
                        housekeeping_ms=housekeeping_ms)
@@ -158,6 +165,27 @@ cdef class MasterLoop:
         self.greeting = greeting
         self.m.greeting = <const uint8_t*><const char*>self.greeting if greeting else NULL
         self.m.greeting_size = len(greeting)
+
+    def _let_in(self, networks):
+        if len(networks) > UNSIGNED_MAX:
+            raise ValueError(f"{len(networks)} networks, at most {UNSIGNED_MAX}")
+        cdef int i
+        for i, (address, bits) in enumerate(networks):
+            if len(address) != sizeof(self.m.networks[i].bytes):
+                raise ValueError(f"an address of {len(address)} bytes")
+            memcpy(self.m.networks[i].bytes, <const char*>(<bytes>address), len(address))
+            self.m.networks[i].bits = bits
+        self.m.network_count = len(networks)
+
+    def take_key(self, bytes words not None) -> None:
+        """The words of the cluster's account from now on (key.py); b"": there is none."""
+        if len(words) not in (0, sizeof(self.m.key)):
+            raise ValueError(f"{len(words)} bytes of a key")
+        self.m.has_key = len(words) > 0
+        cdef const uint8_t* at = <const uint8_t*><const char*>words
+        cdef int i
+        for i in range(<int>(len(words) // REPORT_SIZE)):
+            self.m.key[i] = load_i64(at + REPORT_SIZE * i)
 
     def greet(self, bytes greeting not None) -> None:
         """The log has other epochs now: all links end, and who comes hears this. Raises ValueError."""

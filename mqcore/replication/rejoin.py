@@ -78,23 +78,25 @@ class Overtaken:
 
 def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
            log: LogFolders | None = None, before_cut: BeforeCut = _nothing, *,
-           force: bool = False) -> Overtaken:
+           force: bool = False, key: bytes = b"") -> Overtaken:
     """
     Make the store at rest one that follows the master whose HA port is at `address` (host, port),
     as slave `broker_id`, None: as demoted() has it; log: where the commit log lies, None: in
     STORE/commitlog; before_cut: what is to be done with the store's tables, once more after an
-    interruption; force: also where that master was overtaken by this store. Raises RejoinError,
-    StoreInUseError (a broker runs on it), OtherLogError, EpochsError, OSError.
+    interruption; force: also where that master was overtaken by this store; key: the words of the
+    cluster's account, where the master asks for it (key.py). Raises RejoinError, StoreInUseError (a
+    broker runs on it), OtherLogError, EpochsError, OSError.
     """
     lock = StoreLock(store, log, changes=True)
     try:
-        return _verified(store, log, address, broker_id, before_cut, force)
+        return _verified(store, log, address, broker_id, before_cut, force, key)
     finally:
         lock.release()
 
 
 def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
-              broker_id: int | None, before_cut: BeforeCut, force: bool) -> Overtaken:
+              broker_id: int | None, before_cut: BeforeCut, force: bool, key: bytes,
+              ) -> Overtaken:
     if log is None and not (store / LOG).is_dir():
         raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
                           "is")
@@ -106,18 +108,19 @@ def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
     if damage is not None:
         raise RejoinError(f"the store is damaged, mqcore store repair first: {damage.line()}")
     return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"],
-                   _nothing if force else _check_newer, before_cut)
+                   _nothing if force else _check_newer, before_cut, key)
 
 
 def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, epoch: int,
-              before_cut: BeforeCut = _nothing) -> Overtaken:
+              before_cut: BeforeCut = _nothing, key: bytes = b"") -> Overtaken:
     """
     The same for who holds the store's lock and knows that its log is whole up to `end`. Nothing is
     done unless who answers at `address` leads in `epoch`. Raises RejoinError, OtherLogError,
     EpochsError, OSError.
     """
     follower = replace(_standing(store), state=State.FOLLOWS)
-    return _cut_to(store, log, follower, address, end, partial(_check_epoch, epoch), before_cut)
+    return _cut_to(store, log, follower, address, end, partial(_check_epoch, epoch), before_cut,
+                   key)
 
 
 def _standing(store: Path) -> Standing:
@@ -128,9 +131,9 @@ def _standing(store: Path) -> Standing:
 
 
 def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str, int], end: int,
-            check: CheckMaster, before_cut: BeforeCut) -> Overtaken:
+            check: CheckMaster, before_cut: BeforeCut, key: bytes) -> Overtaken:
     """follower: what the store is then; check: of each greeting, and whether something is cut."""
-    theirs = greeted(address, end)
+    theirs = greeted(address, end, key)
     position = common_end(follower.history, end, theirs.history, theirs.end)
     is_cut = position is not None and position < end
     check(follower.history, theirs, is_cut)
@@ -140,7 +143,7 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     _check_segments(log, theirs.segment_bytes)
     below = theirs
     if theirs.checked_to != position:
-        below = greeted(address, position)
+        below = greeted(address, position, key)
         check(follower.history, below, is_cut)
     _check_below(log, below, position)
     found = Overtaken(position, end, 0, theirs.history.last.master)
@@ -182,15 +185,15 @@ def _check_newer(mine: History, greeting: Greeting, is_cut: bool) -> None:
             "to it; to cut this one all the same: --force")
 
 
-def greeted(address: tuple[str, int], position: int) -> Greeting:
+def greeted(address: tuple[str, int], position: int, key: bytes = b"") -> Greeting:
     """
-    What the master at an HA port says to a slave whose log ends at `position`. Raises
-    OtherLogError, OSError.
+    What the master at an HA port says to a slave whose log ends at `position`. key: the words of
+    the cluster's account (key.py). Raises OtherLogError, OSError.
     """
     until = time.monotonic() + GREETING_S
     place = f"{address[0]}:{address[1]}"
     with _connected(address, place) as link:
-        link.sendall(POSITION.pack(ANNOUNCE) + POSITION.pack(position))
+        link.sendall(POSITION.pack(ANNOUNCE) + key + POSITION.pack(position))
         kind, size = FRAME.unpack(_exactly(link, FRAME.size, until, place))
         if kind != ANNOUNCE or not 0 <= size <= GREETING_FIXED_SIZE + GREETING_WORDS_MAX:
             raise OtherLogError(f"{place} is no master of mqcore")
@@ -221,7 +224,8 @@ def _exactly(link: socket.socket, size: int, until: float, place: str) -> bytes:
         if not part:
             raise ConnectionResetError(
                 f"{place} has closed the connection before it said whose log it has: expected the "
-                "HA port of a master of mqcore, its broker.listen_port + 1 or replication.port")
+                "HA port of a master of mqcore, its broker.listen_port + 1 or replication.port, "
+                "and its account where it asks for one")
         found += part
     return bytes(found)
 

@@ -27,6 +27,8 @@
 #        empty frame there says that it has none.
 #   HS11  Behind one small request it looks for its result before it sleeps (linger.pxd): somebody may wait
 #        for the report.
+#   HS12  A slave that has the cluster's account shows its words (key.py) behind the first one: a stock master
+#        passes over these, too, since all come at once.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
@@ -34,6 +36,7 @@ from mqcore.replication.greet cimport (
     FRAME_HEAD_SIZE,
     GREETING_FIXED_SIZE,
     GREETING_WORDS_MAX,
+    KEY_WORDS,
     REPORT_SIZE,
     TELL_SIZE,
 )
@@ -79,7 +82,9 @@ cdef struct Slave:
     int64_t heard_ms
     int64_t reported                  # the last report, -1: none on this link
     int64_t reported_ms
-    uint8_t out[2 * REPORT_SIZE]      # of reports that the socket has not taken
+    uint8_t key[KEY_WORDS * REPORT_SIZE]                 # HS12 ...
+    int key_size                      # ... 0: it has none
+    uint8_t out[(2 + KEY_WORDS) * REPORT_SIZE]      # of reports that the socket has not taken
     int out_size
     int out_sent
     uint8_t head[FRAME_HEAD_SIZE]

@@ -134,7 +134,8 @@ cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
     s.out_size = s.out_sent = 0
     if s.reported < 0:                                                   # HS6
         store_i64(s.out, ANNOUNCE - s.member)                            # HS8
-        s.out_size = REPORT_SIZE
+        memcpy(s.out + REPORT_SIZE, s.key, s.key_size)                   # HS12
+        s.out_size = REPORT_SIZE + s.key_size
     if s.asks and not s.asked:                                           # HS9
         store_i64(s.out, TELL)
         s.out_size = REPORT_SIZE

@@ -4,6 +4,7 @@ import os
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.clock cimport steady_ms
@@ -112,6 +113,13 @@ cdef class SlaveLoop:
             self.s.proves = True
         if epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, fd, &event):
             raise OSError(errno, os.strerror(errno))
+
+    def take_key(self, bytes words not None) -> None:
+        """The words of the cluster's account, for the next link (HS12); b"": it has none."""
+        if len(words) not in (0, sizeof(self.s.key)):
+            raise ValueError(f"{len(words)} bytes of a key")
+        memcpy(self.s.key, <const char*>words, len(words))
+        self.s.key_size = <int>len(words)
 
     def greeting(self) -> bytes:
         """What a master of ours said of its log, after NOTE_GREETED (HS7)."""

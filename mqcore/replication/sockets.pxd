@@ -1,5 +1,5 @@
 # TCP as both ends of a followed log use it: sockets that do not block and send at once.
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 cdef extern from *:
     """
@@ -12,6 +12,7 @@ cdef extern from *:
     #include <netinet/tcp.h>
     #include <stdint.h>
     #include <stdio.h>
+    #include <string.h>
     #include <sys/sendfile.h>
     #include <sys/socket.h>
     #include <sys/uio.h>
@@ -38,6 +39,17 @@ cdef extern from *:
       snprintf(peer, MQ_PEER_SIZE, "%s:%d", host, port);
       *host_length = (int)strlen(host);
       return fd;
+    }
+    /* The host of such a peer in 16 bytes, an IPv4 one as IPv6 maps it; 0: it is none. */
+    static int mq_link_address(const char *peer, int host_length, uint8_t *address) {
+      static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+      char host[MQ_PEER_SIZE];
+      if (host_length < 0 || host_length >= MQ_PEER_SIZE) return 0;
+      memcpy(host, peer, host_length);
+      host[host_length] = 0;
+      if (inet_pton(AF_INET6, host, address) == 1) return 1;
+      memcpy(address, mapped, sizeof mapped);
+      return inet_pton(AF_INET, host, address + sizeof mapped) == 1;
     }
     /* Bytes, 0: the other end has gone, -1: nothing now, -2: an error that ends the link. */
     static int64_t mq_link_read(int fd, void *into, size_t size) {
@@ -82,6 +94,7 @@ cdef extern from *:
     }
     """
     enum: MQ_PEER_SIZE
+    bint link_address "mq_link_address"(const char* peer, int host_length, uint8_t* address) noexcept nogil
     int link_accept "mq_link_accept"(int listener, char* peer, int* host_length) noexcept nogil
     int64_t link_read "mq_link_read"(int fd, void* into, size_t size) noexcept nogil
     int64_t link_read_parts "mq_link_read_parts"(
@@ -93,4 +106,5 @@ cdef extern from *:
     int link_error "mq_link_error"(int fd) noexcept nogil
 
 cdef enum:
+    ADDRESS_SIZE = 16
     READS_A_TURN = 16                 # of one socket

@@ -94,10 +94,11 @@ cdef class LeadershipPen:
         """CLOCK_BOOTTIME, in ns; 0: no longer."""
         store_i64_release(&self.words.deadline_ns, deadline_ns)
 
-    def wait_for(self, members) -> None:
+    def wait_for(self, members, named=()) -> None:
         """
         The numbers (members.py) of the others that have to have what an acknowledgement waits for; wakes ha-master,
-        which says in `members_taken` when it goes by them. ValueError when there are too many.
+        which says in `members_taken` when it goes by them. named: others that etcd names, as many as have
+        room behind those. ValueError when there are too many.
         """
         cdef int32_t writing = self.words.members_sequence | 1
         cdef int i
@@ -105,7 +106,9 @@ cdef class LeadershipPen:
             raise ValueError(f"{len(members)} members, at most {LEADERSHIP_MEMBERS_MAX}")
         store_i32_release(&self.words.members_sequence, writing)
         release_fence()
-        for i, member in enumerate(members):
+        rest = [member for member in named if member not in members]
+        for i, member in enumerate([*members, *rest, *[0] * LEADERSHIP_MEMBERS_MAX]
+                                   [:LEADERSHIP_MEMBERS_MAX]):
             self.words.members[i] = member
         self.words.members_count = <int32_t>len(members)
         store_i32_release(&self.words.members_sequence, writing + 1)
@@ -116,6 +119,13 @@ cdef class LeadershipPen:
         """The numbers of the others that are waited for, as failover said last."""
         return [self.words.members[i]
                 for i in range(min(max(self.words.members_count, 0), LEADERSHIP_MEMBERS_MAX))]
+
+    @property
+    def named(self) -> list[int]:
+        """The others that etcd names beside those."""
+        return [self.words.members[i]
+                for i in range(max(self.words.members_count, 0), LEADERSHIP_MEMBERS_MAX)
+                if self.words.members[i]]
 
     @property
     def taken(self) -> bool:

@@ -20,12 +20,11 @@ QUESTIONS = {
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, Code.GET_CONSUMER_RUNNING_INFO,
     Code.QUERY_CORRECTION_OFFSET, Code.VIEW_BROKER_STATS_DATA, Code.GET_BROKER_CONSUME_STATS,
     Code.GET_ALL_PRODUCER_INFO, Code.QUERY_TOPICS_BY_CONSUMER, Code.QUERY_SUBSCRIPTION_BY_CONSUMER,
-    Code.GET_TOPIC_CONFIG, Code.GET_SUBSCRIPTIONGROUP_CONFIG, Code.GET_REPLICATION,
-    Code.HEAR_OF_TABLES,
+    Code.GET_TOPIC_CONFIG, Code.GET_SUBSCRIPTIONGROUP_CONFIG, Code.HEAR_OF_TABLES,
 }
 
 
 def test_each_request_needs_an_administrator_or_a_permission_or_is_a_question() -> None:
-    decided = {*needs.ADMIN_CODES, *needs._STOCK, *needs._FIELDS, *needs._BODIES}
+    decided = {*needs.ADMIN_CODES, *needs.SET_CODES, *needs._STOCK, *needs._FIELDS, *needs._BODIES}
 
     assert set(_HANDLERS) - decided == QUESTIONS

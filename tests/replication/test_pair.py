@@ -185,15 +185,19 @@ def test_a_slave_asks_by_tls_and_as_its_account(
         "acl.client_secret_key_file": tmp_path / "secret"}
     with mqcore_up(tmp_path / "master", {
         **served, "broker.name": "guarded", "tls.mode": "enforcing", "acl.enable": True,
+        "replication.listen": True,
         "acl.folder": tmp_path, "acl.namesrv_enable": False, "broker.trace_topic_enable": True,
     }) as master:
         with slave_up(tmp_path / "slave", master.namesrv_addr, follows) as slave:
             wait_until(lambda: "RMQ_SYS_TRACE_TOPIC" in table(
                 slave.broker_addr, 21)["topicConfigTable"], "a topic of the master")
             assert "are not taken over" not in slave.tail().partition("the master is")[2]
+            wait_until(lambda: "following the master" in slave.tail(), "the log comes")
         (tmp_path / "secret").write_text("wrong\n")
         with slave_up(tmp_path / "stranger", master.namesrv_addr, follows) as stranger:
             wait_until(lambda: "are not taken over: topics: " in stranger.tail(), "a refusal")
+            wait_until(lambda: "has not shown the account of this broker" in master.tail(),
+                       "another one at the port of slaves")
             assert "RMQ_SYS_TRACE_TOPIC" not in table(
                 stranger.broker_addr, 21)["topicConfigTable"]
 

@@ -92,12 +92,15 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
     if root_bytes > STORE_PATH_BYTES_MAX:
         refuse("store.path", f"a path of at most {STORE_PATH_BYTES_MAX} bytes, not {root_bytes}: "
                "the names of queues and files follow")
-    for one in settings.limits.exempt_addresses:
-        if address_range(one) is None:
-            refuse("limits.exempt_addresses", "addresses or networks (10.0.0.7, 10.1.0.0/16, "
-                   f"fd00::/8), at most {EXEMPT_MAX} of them, not {shown_value(one)}")
-    if len(settings.limits.exempt_addresses) > EXEMPT_MAX:
-        refuse("limits.exempt_addresses", f"at most {EXEMPT_MAX} of them")
+    for key, addresses in (
+            ("limits.exempt_addresses", settings.limits.exempt_addresses),
+            ("replication.unsigned_addresses", settings.replication.unsigned_addresses)):
+        for one in addresses:
+            if address_range(one) is None:
+                refuse(key, "addresses or networks (10.0.0.7, 10.1.0.0/16, fd00::/8), at most "
+                            f"{EXEMPT_MAX} of them, not {shown_value(one)}")
+        if len(addresses) > EXEMPT_MAX:
+            refuse(key, f"at most {EXEMPT_MAX} of them")
     for whose in ("address", "account"):
         rate = getattr(settings.limits, f"{whose}_bytes_per_s")
         if 0 < rate < BYTES_PER_S_MIN:
@@ -129,7 +132,7 @@ def replication_trouble(settings: Settings) -> tuple[str, str] | None:
         return "replication.advertised_host", "a host name or an IPv4 address"
     if settings.failover.enable:
         return _failover_trouble(settings) or _port_trouble(settings)
-    if settings.is_slave:
+    if replication.role is Role.SLAVE:
         if broker.id == 0:
             return "broker.id", "1 or more in a slave, another number in each slave of a master"
         if not broker.namesrv_addrs and not replication.master_address:

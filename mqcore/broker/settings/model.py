@@ -201,6 +201,7 @@ class ReplicationSettings(Struct, frozen=True, kw_only=True):
     min_in_sync: Annotated[int, Meta(ge=1, le=16)] = 1
     read_replicated_only: bool | Literal["auto"] = "auto"     # with failover.enable
     metadata_interval_ms: Annotated[int, Meta(ge=100, le=600_000)] = 10_000
+    unsigned_addresses: tuple[str, ...] = ()
 
 
 class FailoverSettings(Struct, frozen=True, kw_only=True):
@@ -311,6 +312,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         elected who leads, that one alone.
         """
         return self.replication.listen and not self.follows
+
+    @property
+    def guards_log(self) -> bool:
+        """Whether slaves have to show the cluster's account: where clients say who they are."""
+        return self.acl.enable or self.tls.client_auth == "require"
 
     @property
     def ha_port(self) -> int:
