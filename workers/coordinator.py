@@ -60,8 +60,8 @@ from mqcore.workers.following import Following, is_address
 from mqcore.workers.in_use import in_use
 from mqcore.workers.inherited import Inherited
 from mqcore.workers.layout import StoreFiles, memory_bytes
-from mqcore.workers.live import as_elected, set_log_level
-from mqcore.workers.loop import leave, supervisor_of
+from mqcore.workers.live import as_elected, set_log_level, turn_if_overtaken
+from mqcore.workers.loop import leave
 from mqcore.workers.output import complain
 from mqcore.workers.own_messages import OwnMessages
 from mqcore.workers.registrar import Registrar
@@ -154,8 +154,7 @@ class Coordinator:
         given = self._inherited
         self._registrar = Registrar(
             settings, self._apply_order, self._adopt, self._pen, account=given.namesrv_account,
-            embedded_namesrv=given.embedded_namesrv, kept_tls=given.kept_tls.settings,
-            supervisor=supervisor_of(segment.name))
+            embedded_namesrv=given.embedded_namesrv, kept_tls=given.kept_tls.settings)
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings, appender=self._own,
@@ -204,6 +203,7 @@ class Coordinator:
 
     def _look_at_election(self) -> None:
         """What the words say (workers/elected.py): who leads, and whether it is this broker."""
+        turn_if_overtaken(self._broker.core, self._changes, self._pen)
         if not self._settings.failover.enable or self._following is None:
             return
         if self._pen.leads:

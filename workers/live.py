@@ -7,11 +7,15 @@ looks between its turns, at least once a second: while nothing changes it compar
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from msgspec.structs import replace
 
+from mqcore.broker.core import Core
+from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.live import applied
 from mqcore.broker.settings.model import Settings, SettingsError
+from mqcore.layout import LEADERSHIP_FOLLOWS
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
@@ -26,10 +30,23 @@ def set_log_level(settings: Settings) -> None:
 
 
 def as_elected(settings: Settings, pen: LeadershipPen) -> Settings:
-    """The settings of a broker that leads or follows as the word says now."""
-    if not settings.failover.enable or settings.follows != pen.leads:
-        return settings
-    return replace(settings, follows=not settings.follows)
+    """
+    The settings of a broker that leads or follows as the word says now. Without elections the word
+    says at most that a master was overtaken: it follows nothing, and takes no messages.
+    """
+    if settings.failover.enable:
+        follows = not pen.leads
+    else:
+        follows = settings.follows or pen.role[0] == LEADERSHIP_FOLLOWS
+    return settings if follows == settings.follows else replace(settings, follows=follows)
+
+
+def turn_if_overtaken(core: Core, changes: ChangedSettings, pen: LeadershipPen) -> None:
+    """In the coordinator: a master that was overtaken refuses what a slave refuses."""
+    settings = as_elected(core.settings, pen)
+    if settings is not core.settings and not settings.failover.enable:
+        changes.turn(partial(as_elected, pen=pen))
+        core.settings = settings
 
 
 class SettingsNow:

@@ -11,6 +11,7 @@ from mqcore.broker.registration import BrokerRegistration, identity
 from mqcore.broker.settings.model import Settings
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import RegisterResult, Registration
+from mqcore.layout import LEADERSHIP_FOLLOWS
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.tls.contexts import OWN_FILES, client_context, own_context
 from mqcore.tls.renewed import Renewed
@@ -28,12 +29,13 @@ class Registrar:
     def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None],
                  on_master: Callable[[str, str], None], pen: LeadershipPen, *,
                  embedded_namesrv: bool = False, account: Account | None = None,
-                 kept_tls: TlsSettings | None = None, supervisor: int = 0) -> None:
+                 kept_tls: TlsSettings | None = None) -> None:
         """
         on_ordered: hears which topics are ordered; on_master: in a slave, of its master: the
-        address for clients, and the one for the log; pen: whether an elected one still leads;
+        address for clients, and the one for the log; pen: whether an elected one still leads, and
+        whether a master was overtaken;
         account: as which the broker registers at the name server beside it; kept_tls: with copies
-        of the TLS files in force, for a successor; supervisor: its process id.
+        of the TLS files in force, for a successor.
         """
         self.settings = settings
         self._pen = pen
@@ -49,7 +51,8 @@ class Registrar:
         signing = Signing(settings.acl, (settings.own_namesrv_addr, account))
         self._registrations = Registration(ConnectionPool(tls=self._context), signing.sign)
         self._on_ordered = on_ordered
-        self._watch = Watch(lambda: self._outgoing, signing.current, supervisor)
+        self._watch = Watch(lambda: self._outgoing, signing.current,
+                            lambda: pen.want(LEADERSHIP_FOLLOWS, 0))
         self._tasks: set[asyncio.Task[int]] = set()
 
     def _take_outgoing(self, context: ssl.SSLContext | None) -> None:
@@ -71,7 +74,7 @@ class Registrar:
 
     async def is_newest(self) -> bool:
         """Before a registration that comes in its time: False: another one is the master."""
-        return await self._watch.look(self.settings)
+        return not self.is_overtaken and await self._watch.look(self.settings)
 
     def register(
         self, registration: BrokerRegistration, *, one_way: bool,
@@ -89,7 +92,7 @@ class Registrar:
         """Register and wait for the answers; returns how many name servers took it."""
         results: list[RegisterResult] = []
         try:
-            if self.leads_elected and not self._pen.holds:
+            if self.is_overtaken or (self.leads_elected and not self._pen.holds):
                 return 0                     # another one may be the master by now
             results = await self._registrations.register(
                 self.settings.broker.namesrv_addrs, registration.ext, registration.body,
@@ -102,6 +105,12 @@ class Registrar:
         if self.settings.is_slave:
             self._adopt(results)
         return len(results)
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Whether another one has taken over from this master, where nobody is elected."""
+        return (not self.settings.failover.enable
+                and self._pen.wanted[0] == LEADERSHIP_FOLLOWS)
 
     @property
     def leads_elected(self) -> bool:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +38,6 @@ from mqcore.store.last_run import LastRun
 from mqcore.tls.contexts import client_context
 from mqcore.tls.settings import TlsSettings
 from mqcore.workers.accounts import Signing
-from mqcore.workers.signals import AGAIN
 
 LOOK_TIMEOUT_S = 5.0              # of a registration's interval of 10 s or more
 
@@ -223,18 +221,21 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
 
 class Watch:
     """
-    Whether a master that runs is still the newest of its name: it may have started when nobody
-    else was there. If it is not, the run ends, and the next one is refused.
+    Whether a master that runs is still the newest of its name: it may have started when no other
+    was there. If it is not, it takes no messages from then on, and does not register; it stays up
+    for consumers, and for the operator. The next start is refused.
     """
 
     def __init__(self, context: Callable[[], ssl.SSLContext | None],
-                 account: Callable[[], Credentials | None], supervisor: int) -> None:
+                 account: Callable[[], Credentials | None],
+                 on_overtaken: Callable[[], None]) -> None:
         """
-        context, account: with which others are asked, those in force; supervisor: its process id.
+        context, account: with which others are asked, those in force; on_overtaken: called when
+        another broker has proven that it took over.
         """
         self._context = context
         self._account = account
-        self._supervisor = supervisor
+        self._on_overtaken = on_overtaken
         self._said = ""
 
     async def look(self, settings: Settings) -> bool:
@@ -252,9 +253,8 @@ class Watch:
             trouble = (check_still_newest(settings, standing, _ours(others))
                        or _unproven(others))
         except StandingError as error:
-            log.error("%s", error)
-            if os.getppid() == self._supervisor:     # who else it is then has no such word
-                os.kill(self._supervisor, AGAIN)
+            log.error("%s; until it is stopped it takes no messages, and does not register", error)
+            self._on_overtaken()
             return False
         except TimeoutError:
             return True                      # who does not answer is asked again

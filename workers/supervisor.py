@@ -35,8 +35,10 @@ from mqcore.participants import (
     COORDINATOR,
     HA_MASTER,
     HA_SLAVE,
+    SCHEDULER,
     SERVING,
     SUPERVISOR,
+    TRANSACTION_CHECK,
     WRITER,
     Holds,
     Start,
@@ -44,6 +46,7 @@ from mqcore.participants import (
 )
 from mqcore.shm import memory
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
@@ -123,6 +126,7 @@ class Supervisor:
         self._prepare_standing()
         listeners = self._listeners()
         self._segment = self._make_segment()
+        self._leadership = LeadershipPen(self._segment)
         try:
             self._bell = select.epoll()
             self._bell.register(self._segment.bell(SUPERVISOR.slot), select.EPOLLIN)
@@ -317,6 +321,7 @@ class Supervisor:
             self._sleep(LOOK_MS if changing else self._until_next_restart_ms())
             self._reap()
             self._restart_due()
+            self._look_if_overtaken()
         return self._over()
 
     def _over(self) -> int:
@@ -333,6 +338,18 @@ class Supervisor:
         else:
             log.warning("stopping, to begin anew as the store says (SIGUSR1)")
         return EXIT_AGAIN
+
+    def _look_if_overtaken(self) -> None:
+        """A master without elections that another one has overtaken: standing.Watch asks for it."""
+        pen = self._leadership
+        if self._elections is not None or pen.role == pen.wanted:
+            return
+        pen.become(*pen.wanted)
+        for child in self._children:
+            if child.row in (SCHEDULER, TRANSACTION_CHECK):      # what they store is refused
+                child.rests, child.restart_at = True, 0.0
+                self._segment.request_stop(child.slot)
+        self._segment.ring_bell(COORDINATOR.slot)
 
     def _change(self, elections: Elections) -> bool:
         """Whether this broker is on its way from following to leading (workers/elected.py)."""
