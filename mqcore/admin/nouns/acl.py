@@ -34,7 +34,7 @@ def _pairs(pairs: Sequence[str], option: str) -> dict[str, str] | None:
 
 
 @click.command("user")
-@click.argument("access_key")
+@click.argument("account", metavar="ACCESS_KEY")
 @click.option("--admin/--no-admin", "is_admin", default=None, help="Whether it may administrate.")
 @click.option("--topic-default", type=permission, help="Permission for topics without their own.")
 @click.option("--group-default", type=permission, help="Permission for groups without their own.")
@@ -45,7 +45,7 @@ def _pairs(pairs: Sequence[str], option: str) -> dict[str, str] | None:
 @cluster_option
 @changes
 async def user_command(
-    admin: AsyncAdmin, access_key: str, topics: Sequence[str],
+    admin: AsyncAdmin, account: str, topics: Sequence[str],
     groups: Sequence[str], broker: str | None, cluster: str | None, address: str | None,
     topic_default: str | None, group_default: str | None, is_admin: bool | None,
 ) -> Plan:
@@ -55,54 +55,54 @@ async def user_command(
     Brokers replace the given fields; the others stay. They want the account's secret key as well:
     it comes from MQCORE_NEW_SECRET_KEY, or is asked for.
     """
-    secret = _secret(access_key)
+    secret = _secret(account)
     asked = {
         "admin": is_admin, "default_topic_perm": topic_default,
         "default_group_perm": group_default, "white_address": address,
         "topic_perms": _pairs(topics, "--topic"), "group_perms": _pairs(groups, "--group"),
     }
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    shown = {"accessKey": access_key, **given}
-    line = f"set account {access_key}: " + ", ".join(
+    shown = {"accessKey": account, **given}
+    line = f"set account {account}: " + ", ".join(
         ["secret key", *(f"{name.replace('_', ' ')} {value}" for name, value in given.items())])
 
     async def work() -> View:
-        names = await admin.update_acl(access_key, secret, broker=broker, cluster=cluster,
+        names = await admin.update_acl(account, secret, broker=broker, cluster=cluster,
                                        **given)
         return View({**shown, "brokers": list(names)},
-                    [Text([f"account {access_key} is set on {', '.join(names)}"])])
+                    [Text([f"account {account} is set on {', '.join(names)}"])])
 
-    return Plan(View(shown, [Text([line])]), work, line, access_key)
+    return Plan(View(shown, [Text([line])]), work, line, account)
 
 
-def _secret(access_key: str) -> str:
+def _secret(account: str) -> str:
     given = os.environ.get(SECRET_VARIABLE)
     if given:
         return given
     if not sys.stdin.isatty():
-        raise Failure(f"the secret key of {access_key} is not in {SECRET_VARIABLE}, and there is "
+        raise Failure(f"the secret key of {account} is not in {SECRET_VARIABLE}, and there is "
                       "no terminal to ask for it")
-    return str(click.prompt(f"new secret key of {access_key}", hide_input=True,
+    return str(click.prompt(f"new secret key of {account}", hide_input=True,
                             confirmation_prompt=True, err=True))
 
 
 @click.command("rm")
-@click.argument("access_key")
+@click.argument("account", metavar="ACCESS_KEY")
 @broker_option
 @cluster_option
 @changes
 async def remove_command(
-    admin: AsyncAdmin, access_key: str, broker: str | None, cluster: str | None,
+    admin: AsyncAdmin, account: str, broker: str | None, cluster: str | None,
 ) -> Plan:
     """Delete an account from running brokers."""
-    line = f"delete account {access_key}"
+    line = f"delete account {account}"
 
     async def work() -> View:
-        names = await admin.delete_acl(access_key, broker=broker, cluster=cluster)
-        return View({"accessKey": access_key, "brokers": list(names)},
-                    [Text([f"deleted account {access_key} from {', '.join(names)}"])])
+        names = await admin.delete_acl(account, broker=broker, cluster=cluster)
+        return View({"accessKey": account, "brokers": list(names)},
+                    [Text([f"deleted account {account} from {', '.join(names)}"])])
 
-    return Plan(View({"accessKey": access_key}, [Text([line])]), work, line, access_key)
+    return Plan(View({"accessKey": account}, [Text([line])]), work, line, account)
 
 
 @click.command("white")

@@ -77,7 +77,7 @@ ROWS = (Column("MQADMIN", "name"), Column("MQCORE", "commands"))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def mqadmin_command(name: str | None, arguments: tuple[str, ...], as_json: bool) -> None:
-    """Print the command that replaces NAME of mqadmin; without NAME, all of them."""
+    """Print the command that replaces NAME of mqadmin; without NAME, all."""
     if name is not None and name not in REPLACED:
         raise NotFound("mqadmin command", name, tuple(REPLACED), "mqcore mqadmin")
     rows = [{"name": one, "commands": [f"mqcore {ours}" for ours in commands]}
