@@ -248,7 +248,8 @@ class Failover:
         unable = self._storing.look(
             now_ms, log_state["refusal"], end,
             waits=replicated >= end and not all(map(self._segment.appends_taken, self._producers)),
-            patience_ms=self._settings.failover.in_sync_timeout_ms)
+            patience_ms=self._settings.failover.in_sync_timeout_ms,
+            unreadable=bool(log_state["unreadable"]))
         return Here(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), now_ms,
             role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),

@@ -60,14 +60,15 @@ class Storing:
     """Whether the log of this broker takes messages, as its writer's words in shared memory say."""
 
     def __init__(self) -> None:
-        self._refused_ms = self._taken_ms = -1
+        self._refused_ms = self._taken_ms = self._unreadable_ms = -1
         self._published = self._grown_ms = -1
 
     def look(self, now_ms: int, refusal: int, published: int, *, waits: bool,
-             patience_ms: int) -> str:
+             patience_ms: int, unreadable: bool = False) -> str:
         """
         Why it takes none, "": it does. refusal: the writer's, a Refusal; waits: a process has
-        messages for it, and waits only for its writer; patience_ms: with a writer that is silent.
+        messages for it, and waits only for its writer; patience_ms: with a writer that is silent, or
+        with queues that are behind; unreadable: sends are refused, since queues are behind.
         """
         if refusal != REFUSAL_NONE:
             self._taken_ms = -1
@@ -84,6 +85,12 @@ class Storing:
         if self._refused_ms >= 0 and now_ms - self._refused_ms >= REFUSED_MS:
             return ("its disk is full" if refusal == REFUSAL_DISK_FULL
                     else "writes to its log fail")
+        if not unreadable:
+            self._unreadable_ms = -1
+        elif self._unreadable_ms < 0:
+            self._unreadable_ms = now_ms
+        elif now_ms - self._unreadable_ms > patience_ms:
+            return "its queues take nothing, so its log refuses messages"
         still_ms = now_ms - self._grown_ms
         if still_ms > patience_ms:
             return f"its log has taken nothing for {still_ms / 1000:.1f} s"

@@ -246,7 +246,7 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
                     "appends_taken": bool}[name]
 
         def log_state(self) -> dict[str, int]:
-            return {"published": 0, "refusal": 0}
+            return {"published": 0, "refusal": 0, "unreadable": 0}
 
     process = Failover.__new__(Failover)
     process._pen = process._gate = process._segment = Noted()        # type: ignore[assignment]

@@ -154,3 +154,19 @@ def test_a_log_takes_nothing_when_its_writer_refuses_for_long_or_is_silent() -> 
     assert look(5901, published=1, waits=True)
     assert not look(5902, published=1)
     assert not look(9000, published=1)
+
+
+def test_a_log_whose_queues_stay_behind_takes_nothing() -> None:
+    storing = Storing()
+
+    def look(now_ms: int, *, unreadable: bool) -> bool:
+        return bool(storing.look(now_ms, REFUSAL_NONE, now_ms, waits=False, patience_ms=3000,
+                                 unreadable=unreadable))
+
+    assert not look(0, unreadable=True)
+    assert not look(2900, unreadable=True)
+    assert not look(2950, unreadable=False)           # the dispatcher has caught up
+    assert not look(3100, unreadable=True)
+    assert not look(6100, unreadable=True)
+    assert look(6101, unreadable=True)
+    assert not look(6200, unreadable=False)
