@@ -67,8 +67,8 @@ class Storing:
              patience_ms: int, unreadable: bool = False) -> str:
         """
         Why it takes none, "": it does. refusal: the writer's, a Refusal; waits: a process has
-        messages for it, and waits only for its writer; patience_ms: with a writer that is silent, or
-        with queues that are behind; unreadable: sends are refused, since queues are behind.
+        messages for it, and waits only for its writer; patience_ms: with a writer that is silent,
+        or with queues that are behind; unreadable: sends are refused, since queues are behind.
         """
         if refusal != REFUSAL_NONE:
             self._taken_ms = -1
