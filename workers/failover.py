@@ -15,19 +15,9 @@ import time
 from pathlib import Path
 
 from mqcore.broker.settings.model import FailoverSettings, Settings
-from mqcore.failover.election import (
-    Ask,
-    Election,
-    Grant,
-    Here,
-    Look,
-    Me,
-    Report,
-    Rules,
-    Transact,
-    Words,
-)
+from mqcore.failover.election import Ask, Election, Grant, Look, Transact, Words
 from mqcore.failover.etcd import Etcd, EtcdError, EtcdRefusedError, Refusal
+from mqcore.failover.here import Here, Me, Report, Rules
 from mqcore.failover.keys import ADDRESS_BYTES_MAX, OTHERS_MAX, KeysError, Names, view_of
 from mqcore.failover.storing import Storing
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, REFUSAL_FLUSH_FAILED
@@ -38,8 +28,11 @@ from mqcore.replication.identity import identity
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.members import member_number
 from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.shm.run_clock import RunClock
 from mqcore.shm.segment import Segment
 from mqcore.store import files
+from mqcore.store.log.retention import HOUR_MS, missed_from
+from mqcore.wire.records import RecordError
 from mqcore.workers import loop
 from mqcore.workers.inherited import Inherited
 
@@ -48,6 +41,7 @@ AFTER_LOSS_S = 0.05
 LEAVE_QUESTIONS = 3
 AFTER_REFUSAL_S = 1.0             # when no member lets this broker in; etcd works for each password
 SAY_AGAIN_S = 60.0                # that etcd does not answer
+AGES_LOOK_MS = 10_000             # at the files of the log
 EXPECTED: dict[Refusal, str] = {
     "certificate": "expected its authority in failover.etcd_ca_file, and its host in it",
     "own certificate": "expected a certificate that etcd trusts in failover.etcd_cert_file; with "
@@ -109,6 +103,8 @@ class Failover:
         self._gate = ReplicaPen(segment)
         self._words = Words()
         self._storing = Storing()
+        self._clock = RunClock(segment)
+        self._missed_from, self._ages_looked_ms = 0, -AGES_LOOK_MS
         self._producers = [row.producer + index
                            for row, index in processes(segment.serving_count) if row.results]
         self._named: list[int] = []                  # numbers of the others that have a key in etcd
@@ -250,13 +246,30 @@ class Failover:
             waits=replicated >= end and not all(map(self._segment.appends_taken, self._producers)),
             patience_ms=self._settings.failover.in_sync_timeout_ms,
             unreadable=bool(log_state["unreadable"]))
+        leads = role[1] if role[0] == LEADERSHIP_LEADS else 0
         return Here(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), now_ms,
-            role[1] if role[0] == LEADERSHIP_LEADS else 0, self._last_epoch(),
+            leads, self._last_epoch(),
             end, replicated, self._pen.begun,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
-            taken, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED)
+            taken, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED,
+            log_state["first"], self._look_at_ages(now_ms) if leads else 0)
+
+    def _look_at_ages(self, now_ms: int) -> int:
+        """Before which position the log may be deleted anywhere, for its age."""
+        if now_ms - self._ages_looked_ms >= AGES_LOOK_MS:
+            self._ages_looked_ms = now_ms
+            settings = self._settings
+            try:
+                self._missed_from = missed_from(
+                    settings.log_folders, settings.store.segment_size_bytes,
+                    settings.store.reserved_hours * HOUR_MS, self._clock.passed_ms)
+            except (OSError, RecordError) as error:
+                self._complain("ages", f"how old the log is cannot be read: {error}")
+            else:
+                self._complain("ages", "")
+        return self._missed_from
 
     def _last_epoch(self) -> int:
         """Of the table of epochs, which others write; one that cannot be read is as it was."""

@@ -53,6 +53,7 @@ class LogCleanerThread:
         self._stopping = threading.Event()
         self._deletions_seen = self._words.deletions_asked
         self._manual_passes = 0
+        self._warned = False
         self._thread = threading.Thread(target=self._run, name="log cleaner")
 
     def start(self) -> None:
@@ -118,6 +119,8 @@ class LogCleanerThread:
 
     def _delete(self, manual: bool) -> None:
         reason = self._cleaner.reason(time.time_ns() // 1_000_000, manual=manual)   # by the hour
+        if reason is None or not reason.any_age:
+            self._warned = False               # the next time that a disk is so full is another one
         if reason is None:
             return
         for _ in range(FILES_AT_ONCE):
@@ -126,9 +129,14 @@ class LogCleanerThread:
                 return
 
     def _delete_one(self, reason: Reason) -> bool:
+        young = self._cleaner.young
         path = self._cleaner.delete_oldest(
             lambda file_ms: self._clock.passed_ms(file_ms, self._cleaner.policy.reserved_ms),
             reason)
+        if self._cleaner.young > young and not self._warned:
+            self._warned = True
+            log.warning("messages are deleted before store.reserved_hours are over, from commit "
+                        "log segment %s on: %s", path and path.name, reason.text)
         if path is not None:
             log.info("commit log segment %s is deleted: %s", path.name, reason.text)
         return path is not None

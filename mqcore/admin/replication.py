@@ -132,9 +132,10 @@ def promote_command(connection: Connection, store: Path, log_folders: LogFolders
     """
     Make a master of the slave with STORE, which begins an epoch at the end of its log.
 
-    What the master had beyond that is not in it. A broker that runs on STORE begins anew at once;
-    else its next start is that of a master, whatever its settings say. The other brokers of its
-    name, as name servers have them, are asked before how much of the log they have.
+    It lacks messages behind its end, and those that this broker has deleted. A broker that
+    runs on STORE begins anew at once; else its next start is that of a master, whatever its
+    settings say. The other brokers of its name, as name servers have them, are asked before how
+    much of the log they have.
     """
     def check(pid: int) -> None:
         if not force:
@@ -153,7 +154,8 @@ def _check_most(store: Path, pid: int, log_folders: LogFolders | None,
     name = mine.last.master.rpartition("/")[0]
     found = asyncio.run(states(_name_servers(connection), name, connection.credentials))
     others = {
-        address: (state.history.last.number, state.end) for address, state in found.items()
+        address: (state.history.last.number, state.end, -state.first)
+        for address, state in found.items()
         if isinstance(state, PeerState) and state.history is not None
         and state.history.log_id == mine.log_id}
     if not others:
@@ -161,20 +163,29 @@ def _check_most(store: Path, pid: int, log_folders: LogFolders | None,
             f"the name servers {connection.namesrv} have them (-n)", err=True)
         return
     # behind the answers: one of them may be this broker's own
-    here = mine.last.number, log_end(store, pid, log_folders)
+    first, end = log_range(store, pid, log_folders)
+    here = mine.last.number, end, -first
     address, most = max(others.items(), key=lambda one: one[1])
     if most > here:
         raise click.ClickException(
-            f"the broker at {address} has the log up to {most[1]} in epoch {most[0]}, {store} up "
-            f"to {here[1]} in epoch {here[0]}: promote that one, or this one with --force")
+            f"the broker at {address} has the log from {-most[2]} up to {most[1]} in epoch "
+            f"{most[0]}, {store} from {first} up to {end} in epoch {here[0]}: promote that one, or "
+            "this one with --force")
+    earliest = -max(one[2] for one in others.values())
+    if earliest < first:
+        say(f"another broker {name} has the log from {earliest} on, and {store} from {first} on: "
+            "consumers will not get what lies between", err=True)
 
 
-def log_end(store: Path, pid: int, log_folders: LogFolders | None) -> int:
-    """Where the log ends, as the broker says that runs on the store, or its files at rest."""
+def log_range(store: Path, pid: int, log_folders: LogFolders | None) -> tuple[int, int]:
+    """
+    Where the log begins and ends, as the broker says that runs on the store, or its files at rest.
+    """
     for run in stale_segments(RUN_PREFIX):
         if pid and run.rpartition("-")[2] == str(pid):
             try:
-                return Segment.attach(run).log_state()["published"]
+                state = Segment.attach(run).log_state()
+                return state["first"], state["published"]
             except (LayoutError, PermissionError) as error:
                 raise click.ClickException(f"process {pid}, which runs on {store}, cannot be "
                                            f"looked into: {error}") from error
@@ -182,14 +193,15 @@ def log_end(store: Path, pid: int, log_folders: LogFolders | None) -> int:
         raise click.ClickException(f"{store}: there is no {LOG} in this store: --commit-log says "
                                    "where it is")
     folders = log_folders or LogFolders((store / LOG,), store=store)
-    newest = folders.segments()[-2:]             # the last one may have been made ahead
+    segments = folders.segments()
+    newest = segments[-2:]                       # the last one may have been made ahead
     size = usual(path.stat().st_size for _, path in newest)
     if not newest or not size:
-        return 0
+        return 0, 0
     scan = LogScan(folders.text(), [(start, size) for start, _ in newest], start=newest[0][0])
     while scan.next() is not None:
         continue
-    return scan.position
+    return segments[0][0], scan.position
 
 
 @replication_group.command("demote")

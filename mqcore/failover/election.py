@@ -1,6 +1,6 @@
 """
 The election of who leads, without clock, network or disk: it is told what is known here and what
-etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO11:
+etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO12:
 shm/leadership.pxd).
 
 Each turn: `next` says what to ask; then one of `granted`, `seen`, `transacted`, or `lost`, says
@@ -8,10 +8,11 @@ what came of it; `words` says what follows from all that.
 """
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from mqcore.failover.etcd import Put
+from mqcore.failover.here import Here, Me, Report, Rules
 from mqcore.failover.keys import (
     OTHERS_MAX,
     Master,
@@ -37,67 +38,6 @@ LEAD_WAIT_LEASES = 10             # for the supervisor, then another one may try
 RESIGNED_LEASES = 5               # ... for so long alone
 UNABLE_WAIT_LEASES = 2            # for who can store, before one that cannot leads
 UNREAD = -1                       # a revision of `state` that is still to be read
-
-
-@dataclass(frozen=True)
-class Me:
-    """This broker, as a member of its set."""
-
-    member: int
-    address: str
-    ha: str
-    store: str
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What settings say; ms of the lease and of the patience with a member of the set."""
-
-    lease_ms: int
-    in_sync_timeout_ms: int
-    min_in_sync: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """
-    What a member has, as ha-master knows it: every byte below `acked`; at `even_ms` it had all
-    there was (steady clock); connected: there is a link.
-    """
-
-    acked: int
-    even_ms: int
-    connected: bool
-
-
-@dataclass(frozen=True)
-class Here:
-    """
-    What is known on this broker at one moment.
-
-    now_ns      CLOCK_BOOTTIME, which goes on while the host sleeps
-    now_ms      the steady clock
-    leads       the epoch that the supervisor says it leads in, 0: it follows
-    epoch, end  the last epoch and the end of its log
-    replicated  below it all has been acknowledged that ever was
-    begun       where its log ended when it began to lead
-    reports     by number of the member with its store (shm/members.py)
-    taken       whether ha-master went by the members of the last `words` before all that
-    unable      why its log takes no messages, "": it does (storing.py); damaged: a sync has failed,
-                and what is on the disk is not known
-    """
-
-    now_ns: int
-    now_ms: int
-    leads: int = 0
-    epoch: int = 0
-    end: int = 0
-    replicated: int = 0
-    begun: int = 0
-    reports: Mapping[int, Report] = field(default_factory=dict)
-    taken: bool = False
-    unable: str = ""
-    damaged: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,7 +200,7 @@ class Election:
     def _own(self, here: Here, lease: int) -> Put:
         me = self._me
         return Put(self._names.member(me.member), encode_member(
-            Member(me.address, me.ha, here.epoch, here.end, me.store)), lease)
+            Member(me.address, me.ha, here.epoch, here.end, me.store, here.first)), lease)
 
     def _master(self, epoch: int, lease: int) -> Put:
         me = self._me
@@ -294,9 +234,11 @@ class Election:
         if stale and self._lacks(view, here):        # its host lost power, and others did not
             return None
         alone_ns = here.now_ns - self._alone_since_ns
-        if here.unable and (stale or alone_ns < UNABLE_WAIT_LEASES * self._lease_ns):    # FO11
-            return None
-        if not stale and not self._is_best(view, here) and alone_ns < OTHERS_WAIT_MS * MS:
+        wait_ns = 0 if self._is_best(view, here) else OTHERS_WAIT_MS * MS
+        is_last = bool(here.unable) or view.state.gap(here.first) > 0                # FO11, FO12
+        if is_last:
+            wait_ns += UNABLE_WAIT_LEASES * self._lease_ns
+        if is_last if stale else alone_ns < wait_ns:
             return None
         self._former = self._whose_log(view.state, here)
         epoch = max(view.state.epoch, here.epoch) + 1
@@ -326,14 +268,13 @@ class Election:
 
     def _is_best(self, view: View, here: Here) -> bool:
         """Whether no other candidate has more of the log, or as much and a smaller id."""
-        mine = (here.epoch, here.end, -self._me.member)
-        return all(mine > (one.epoch, one.end, -member)
+        mine = (*_rank(view, here), -self._me.member)
+        return all(mine > (*_rank(view, one), -member)
                    for member, one in self._candidates(view).items())
 
     def _lacks(self, view: View, here: Here) -> bool:
         """Whether another candidate has more of the log."""
-        return any((one.epoch, one.end) > (here.epoch, here.end)
-                   for one in self._candidates(view).values())
+        return any(_rank(view, one) > _rank(view, here) for one in self._candidates(view).values())
 
     def _candidates(self, view: View) -> dict[int, Member]:
         """The others."""
@@ -361,12 +302,13 @@ class Election:
 
     def _give_up(self, view: View, here: Here) -> Transact | None:
         """FO11: where another one of the set is there that can do what this one cannot."""
-        assert view.state is not None
+        state = view.state
+        assert state is not None
         others = len(self._candidates(view))
-        if here.unable and others:
+        if here.unable and any(not state.gap(one.first) for one in self._candidates(view).values()):
             return self._resign(view, here, here.unable)
         still_ms = self._moving.still_ms(
-            _numbers(view.state) - {self._number}, here.reports, here.end, here.now_ms,
+            _numbers(state) - {self._number}, here.reports, here.end, here.now_ms,
             self._rules.min_in_sync)
         patience_ms = (self._rules.in_sync_timeout_ms if self._moving.moved
                        else LEAD_WAIT_LEASES * self._rules.lease_ms)
@@ -409,9 +351,11 @@ class Election:
     # -- the set -----------------------------------------------------------------------------------
 
     def _set(self, view: View, here: Here) -> Transact | None:
-        """FO2, FO3: who leaves the set, or else who comes in."""
-        state = view.state
-        assert state is not None
+        """FO2, FO3, FO12: who leaves the set, or else who comes in."""
+        before = view.state
+        assert before is not None
+        state = replace(before, whole_from=max(
+            before.whole_from or 0, here.first, here.missed_from))
         if not self._led_ms:
             self._led_ms, self._led_end = here.now_ms, here.end
         self._show(state, here)
@@ -421,7 +365,7 @@ class Election:
         came = self._ready(view, state, here)
         if came:
             return self._write(view, state, {**state.stores, **came})
-        if self._maybe:                                                  # FO4
+        if self._maybe or state != before:                               # FO4
             return self._write(view, state, dict(state.stores))
         return None
 
@@ -458,7 +402,18 @@ class Election:
                       for one, ms in waited_ms.items() if ms > patience_ms)
         spare = max(0, len(others) - len(gone) - self._rules.min_in_sync)
         gone |= {one for *_, one in late[:spare]}
+        if self._has_enough(view, state, here, gone):                    # FO12
+            gone |= {one for one in others if one in there and state.gap(there[one].first)}
         return {one: store for one, store in state.stores.items() if one not in gone}
+
+    def _has_enough(self, view: View, state: State, here: Here, gone: Collection[int] = ()) -> bool:
+        """FO12: whether as many others of the set as have to be are near, and have all it keeps."""
+        found = 0
+        for member, one in self._candidates(view).items():
+            report = here.reports.get(member_number(member, one.store))
+            if member not in gone and report is not None and self._is_near(report, here):
+                found += not state.gap(one.first)
+        return found >= self._rules.min_in_sync
 
     def _even_ms(self, number: int, here: Here) -> int:
         report = here.reports.get(number)
@@ -472,10 +427,12 @@ class Election:
         """FO3: who may come in now, with its store; on the way, who is waited for from now on."""
         ready: dict[int, str] = {}
         near = {}
+        has_enough = self._has_enough(view, state, here)
         for member, one in view.members.items():
             report = here.reports.get(member_number(member, one.store))
             if (member != self._me.member and state.stores.get(member) != one.store
-                    and report is not None and self._is_near(report, here)):
+                    and report is not None and self._is_near(report, here)
+                    and not (has_enough and state.gap(one.first))):
                 near[member_number(member, one.store)] = member
         self._entering &= set(near)
         waited = (_numbers(state) | set(self._maybe)) - {self._number}
@@ -593,6 +550,11 @@ class Election:
         self._leads = self._deadline_ns = self._led_ms = self._former = self._shown = 0
         self._entering.clear()
         self._maybe.clear()
+
+
+def _rank(view: View, one: Here | Member) -> tuple[int, int, int]:
+    """Of two candidates the greater leads: what the set keeps comes before the end of the log."""
+    return (0 if view.state is None else -view.state.gap(one.first)), one.epoch, one.end
 
 
 def _numbers(state: State | None) -> set[int]:

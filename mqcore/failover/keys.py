@@ -44,11 +44,18 @@ class Master:
 class State:
     """
     The last election, and the set since: its ids, with the store that each one had when it came in.
+
+    whole_from  the log position from where on its members have the log (FO12); None: not known
     """
 
     epoch: int
     master: int
     stores: dict[int, str] = field(default_factory=dict)
+    whole_from: int | None = None
+
+    def gap(self, first: int) -> int:
+        """How many bytes that the set keeps a log that begins at `first` lacks."""
+        return 0 if self.whole_from is None else max(first - self.whole_from, 0)
 
     @property
     def in_sync(self) -> frozenset[int]:
@@ -57,13 +64,14 @@ class State:
 
 @dataclass(frozen=True)
 class Member:
-    """One that takes part: the last epoch and the end of its log, and which store it has."""
+    """One that takes part: the last epoch, end and beginning of its log, and which store it has."""
 
     address: str
     ha: str
     epoch: int
     end: int
     store: str
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,13 +128,13 @@ def encode_master(master: Master) -> bytes:
 def encode_state(state: State) -> bytes:
     return json.dumps({"epoch": state.epoch, "master": state.master,
                        "inSync": sorted(state.stores),
-                       "stores": {str(one): state.stores[one] for one in sorted(state.stores)}}
-                      ).encode()
+                       "stores": {str(one): state.stores[one] for one in sorted(state.stores)},
+                       "wholeFrom": state.whole_from}).encode()
 
 
 def encode_member(member: Member) -> bytes:
     return json.dumps({"address": member.address, "ha": member.ha, "epoch": member.epoch,
-                       "end": member.end, "store": member.store}).encode()
+                       "end": member.end, "store": member.store, "first": member.first}).encode()
 
 
 def view_of(names: Names, keys: list[Key]) -> View:
@@ -182,12 +190,14 @@ def _state(value: dict[str, Any]) -> State:
     found = {_whole({"id": one}, "id", 1, MEMBER_ID_MAX): _said(stores, str(one)) for one in ids}
     if len(found) != len(stores) or not 0 < len(found) <= OTHERS_MAX + 1:
         raise KeysError(f"expected 1 to {OTHERS_MAX + 1} of inSync, with a store for each")
-    return State(_whole(value, "epoch", 1), _whole(value, "master", 1, MEMBER_ID_MAX), found)
+    return State(_whole(value, "epoch", 1), _whole(value, "master", 1, MEMBER_ID_MAX), found,
+                 None if value.get("wholeFrom") is None else _whole(value, "wholeFrom", 0))
 
 
 def _member(value: dict[str, Any]) -> Member:
     return Member(_address(value, "address"), _address(value, "ha"), _whole(value, "epoch", 0),
-                  _whole(value, "end", 0), _said(value, "store"))
+                  _whole(value, "end", 0), _said(value, "store"),
+                  _whole(value, "first", 0) if "first" in value else 0)
 
 
 def _whole(value: dict[str, Any], name: str, least: int, most: int = NUMBER_MAX) -> int:

@@ -37,6 +37,10 @@
 #       and more than that have a key. With it, and with an orderly end, it takes itself out of the set where enough
 #       stay, and after a sync that failed in any case: what is on its disk is not known. It comes in again
 #       as all do (FO3), when it has stored what there is. Whose log takes nothing claims after all others.
+#   FO12  Who leads writes into `state` from where on the set keeps the log: behind what it has deleted itself,
+#       and behind what is so old that each may delete it. A member whose log begins later lacks something. It
+#       leaves the set, and does not come in, while min_in_sync others are near that lack nothing. It claims as
+#       one whose log takes nothing does (FO11), and no leader gives up for it because its own log takes nothing.
 from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport load_i64_acquire

@@ -9,9 +9,9 @@ from mqcore.failover.election import (
     LEAD_WAIT_LEASES,
     OTHERS_WAIT_MS,
     Election,
-    Report,
     Transact,
 )
+from mqcore.failover.here import Report
 from mqcore.failover.keys import OTHERS_MAX, View
 from tests.failover.world import MS, NAMES, RULES, Broker, FakeEtcd
 

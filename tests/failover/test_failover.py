@@ -246,13 +246,14 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
                     "appends_taken": bool}[name]
 
         def log_state(self) -> dict[str, int]:
-            return {"published": 0, "refusal": 0, "unreadable": 0}
+            return {"published": 0, "refusal": 0, "unreadable": 0, "first": 0}
 
     process = Failover.__new__(Failover)
     process._pen = process._gate = process._segment = Noted()        # type: ignore[assignment]
     process._settings = SimpleNamespace(store_root=Path("/nowhere"), failover=SimpleNamespace(
         in_sync_timeout_ms=3000))                                    # type: ignore[assignment]
     process._troubles, process._storing, process._producers = {}, Storing(), []
+    process._missed_from, process._ages_looked_ms = 0, 1 << 62
     process._here()
     assert read.index("taken") < min(read.index("replicated"), read.index("reports"))
 

@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from mqcore.failover.election import OTHERS_WAIT_MS, Report
+from mqcore.failover.election import OTHERS_WAIT_MS
+from mqcore.failover.here import Report
 from mqcore.failover.storing import Storing
 from mqcore.layout import (
     REFUSAL_DISK_FULL,

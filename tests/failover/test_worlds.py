@@ -3,7 +3,7 @@ Elections under crashes, cuts, drifting clocks and lost, late and repeated answe
 acknowledged is missing in the log of one that leads, an offset means one message for all who read
 it, and when all is well again, one leads.
 
-A world has some forty troubles of ten kinds; each run has others. ELECTION_SEEDS says how many
+A world has some forty troubles of eleven kinds; each run has others. ELECTION_SEEDS says how many
 there are of each shape, MQCORE_TEST_SEED which ones.
 """
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mqcore.failover.election import Election, Here, Transact, Words
+from mqcore.failover.election import Election, Transact, Words
+from mqcore.failover.here import Here
 from mqcore.failover.keys import State, View
 from mqcore.layout import REFUSAL_DISK_FULL, REFUSAL_NONE
 from mqcore.shm.members import member_number
@@ -37,7 +38,7 @@ def disturb(world: World) -> None:
     if dice.random() > 0.02:
         return
     broker = dice.choice(world.brokers)
-    what = dice.randrange(10)
+    what = dice.randrange(11)
     if what == 0 and broker.alive:
         world.crash(broker, dice.uniform(20, 6000))
     elif what == 1:
@@ -61,6 +62,8 @@ def disturb(world: World) -> None:
         world.fail_disk(broker)
     elif what == 9:
         broker.refusal = REFUSAL_NONE
+    elif what == 10:
+        world.retain(broker)
 
 
 @pytest.mark.slow
@@ -77,6 +80,7 @@ def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(
         broker.cut_off = broker.unlinked = False
         broker.refusal = REFUSAL_NONE
         broker.up_at = min(broker.up_at, world.now)
+    world.forget()
     world.run(30_000)              # who was away for long has much to take
     before = len(world.acknowledged)
     world.run(3_000)
@@ -122,6 +126,33 @@ def test_who_cannot_store_leads_no_more_and_the_others_acknowledge(
     assert acknowledges_beside_one_that_cannot(trouble)
     monkeypatch.setattr(Election, "_give_up", lambda *_: None)
     assert not acknowledges_beside_one_that_cannot(trouble)
+
+
+def fill_and_crash(world: World) -> None:
+    """Disks fill, and who leads is lost, while all others are there."""
+    broker = world.dice.choice(world.brokers)
+    if world.dice.random() < 0.01 and broker.alive:
+        world.retain(broker)
+    elif broker.leads and world.dice.random() < 0.01 and all(one.alive for one in world.brokers):
+        world.crash(broker, world.dice.uniform(1000, 6000))
+
+
+def leads_with_what_others_have(seed: int) -> bool:
+    world = World(random.Random(seed), 3)
+    try:
+        world.run(TROUBLE_MS, functools.partial(fill_and_crash, world))
+    except AssertionError as error:
+        if "has deleted what" not in str(error):
+            raise
+        return False
+    return True
+
+
+def test_who_deleted_what_others_have_leads_behind_them(monkeypatch) -> None:
+    assert all(leads_with_what_others_have(seed) for seed in (3, 5, SEED))
+    monkeypatch.setattr(State, "gap", lambda *_: 0)
+    assert not leads_with_what_others_have(3)
+    assert not leads_with_what_others_have(5)
 
 
 def some_world_loses(*seeds: int) -> bool:

@@ -10,18 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from mqcore.failover.election import (
     MS,
+    RESIGNED_LEASES,
     Ask,
     Election,
     Grant,
-    Here,
     Look,
-    Me,
-    Report,
-    Rules,
     Transact,
     Words,
 )
 from mqcore.failover.etcd import Key
+from mqcore.failover.here import Here, Me, Report, Rules
 from mqcore.failover.keys import Names, View, view_of
 from mqcore.failover.storing import Storing
 from mqcore.layout import (
@@ -36,6 +34,7 @@ NAMES = Names.of("c", "b")
 RULES = Rules(lease_ms=2000, in_sync_timeout_ms=3000, min_in_sync=1)
 EXPIRY_LOOK_MS = 500              # etcd looks so often which leases ran out
 TICK_MS = 20
+WELL_MS = 5_000                   # it would have been elected by then
 COPIED_A_TICK = 2                 # messages: who comes back is behind for a while
 
 
@@ -117,6 +116,8 @@ class Broker:
     reports: dict[int, Report] = field(default_factory=dict)
     called_at: float = -1.0
     up_at: float = 0.0
+    first: int = 0                    # its log begins there
+    well_since: float = 0.0           # alive, with etcd, and with a log that takes messages
     rules: Rules = RULES
 
     def __post_init__(self) -> None:
@@ -160,7 +161,7 @@ class Broker:
         return Here(int(clock * MS), int(clock), self.leads,
                     self.epoch, len(self.log), self.replicated,
                     self.begun, dict(self.reports), self.taken == waited, unable,
-                    self.refusal == REFUSAL_FLUSH_FAILED)
+                    self.refusal == REFUSAL_FLUSH_FAILED, self.first)
 
     def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
         """
@@ -174,6 +175,8 @@ class Broker:
 
     def put(self, asked: Ask, etcd: FakeEtcd, now: float, outcome: str) -> None:
         now_ns = int(self.clock(now) * MS)
+        if isinstance(asked, Transact) and asked.what == "resign":
+            self.well_since = now + RESIGNED_LEASES * self.rules.lease_ms
         if outcome == "unasked":
             self.election.lost(asked)
             return
@@ -215,6 +218,7 @@ class World:
         self.acknowledged: list[tuple[int, int]] = []
         self.shown: list[tuple[int, int]] = []       # what anybody has read, by position
         self.late: list[tuple[float, Transact]] = []
+        self.lossy_at = 0.0           # when an answer may have been lost last
         self.changes = 0
         self.lost = 0.0               # share of lost answers
         self.deaths = 0.0             # of questions behind which the process dies
@@ -236,6 +240,10 @@ class World:
                 self.etcd.transact(asked)
             except KeyError:
                 continue
+        self.lossy_at = self.now if self.lost else self.lossy_at
+        for broker in self.brokers:
+            if not broker.alive or broker.cut_off or broker.refusal != REFUSAL_NONE:
+                broker.well_since = max(broker.well_since, self.now)
         for broker in self.dice.sample(self.brokers, len(self.brokers)):
             if not broker.alive and broker.up_at <= self.now:
                 broker.alive, broker.election = True, broker.begin()
@@ -273,8 +281,20 @@ class World:
         self.crash(broker, for_ms)
         self.serial += 1
         broker.store = f"{broker.store}-{self.serial}"
-        broker.log, broker.heard, broker.shown = [], 0, 0
+        broker.log, broker.heard, broker.shown, broker.first = [], 0, 0, 0
         broker.refusal = REFUSAL_NONE
+
+    def retain(self, broker: Broker) -> None:
+        """Its disk is full: it deletes young segments, but none that others still have to fetch."""
+        most = min(len(one.log) for one in self.brokers)
+        if not broker.leads and not broker.words.leads and most > broker.first:
+            broker.first = self.dice.randint(broker.first + 1, most)
+
+    def forget(self) -> None:
+        """Deleted messages are now too old for all brokers."""
+        first = max(broker.first for broker in self.brokers)
+        for broker in self.brokers:
+            broker.first = min(first, len(broker.log))
 
     def _turn(self, broker: Broker) -> None:
         if self.dice.random() < 0.8:
@@ -311,10 +331,22 @@ class World:
         assert epoch > broker.epoch, "an epoch that the log has had"
         missing = [one for one in self.acknowledged if one not in set(broker.log)]
         assert missing == [], f"member {broker.member} leads without {missing[:3]}"
+        self._look_for_whole(broker)
         broker.leads, broker.heard, broker.called_at = epoch, epoch, -1.0
         broker.reports, broker.replicated = {}, 0
         broker.acked, broker.begun = 0, len(broker.log)
         self.changes += 1
+
+    def _look_for_whole(self, broker: Broker) -> None:
+        """FO12: the new leader has deleted nothing that a healthy member of the set has."""
+        state = self.etcd.view().state
+        if state is None or state.whole_from is None or broker.first <= state.whole_from:
+            return
+        for other in self.brokers:
+            since = self.now - max(other.well_since, self.lossy_at)
+            if state.stores.get(other.member) == other.store and since > WELL_MS:
+                assert other.first > state.whole_from, (
+                    f"member {broker.member} leads, and has deleted what member {other.member} has")
 
     def _lead(self, leader: Broker) -> None:
         clock = int(leader.clock(self.now))
@@ -355,6 +387,8 @@ class World:
         acked = set(self.acknowledged)
         assert not acked & (set(other.log[common:]) - set(leader.log)), "acknowledged, and cut"
         assert other.shown <= common, f"member {other.member} has shown what it cuts"
+        if not other.log:
+            other.first = leader.first
         other.log = [*other.log[:common], *leader.log[common:common + COPIED_A_TICK]]
 
     def _show(self, broker: Broker) -> None:

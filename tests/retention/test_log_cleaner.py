@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from mqcore.shm.retention import LogWords
+from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.retention import (
     HOUR_MS,
     UNKNOWN_PERCENT,
     LogCleaner,
     Policy,
     Reason,
+    missed_from,
     used_percent,
 )
 from tests.store.harness import Run
@@ -160,3 +162,40 @@ def test_the_use_of_a_disk_is_what_df_says_and_unknown_without_a_folder(tmp_path
     used = disk.f_blocks - disk.f_bfree
     assert abs(used_percent(tmp_path) - 100 * used / (used + disk.f_bavail)) <= 1
     assert used_percent(tmp_path / "missing") == UNKNOWN_PERCENT
+
+
+def test_what_goes_before_its_time_is_counted(run: Run) -> None:
+    cleaner = cleaner_of(run)
+    ages(run, 73, 0)
+    ages(run, 71, SEGMENT)
+    assert cleaner.delete_oldest(since_noon, ANY_AGE) == run.log_folder / f"{0:020d}"
+    assert cleaner.young == 0
+    assert cleaner.delete_oldest(since_noon, ANY_AGE) == run.log_folder / f"{SEGMENT:020d}"
+    assert cleaner.young == 1
+
+
+@pytest.mark.parametrize(("hours", "wanted"), [((64, 64), 0), ((65, 64), SEGMENT),
+                                               ((73, 65), 2 * SEGMENT)])
+def test_a_copy_misses_what_is_not_in_the_last_tenth_of_its_time(
+        run: Run, hours: tuple[int, int], wanted: int) -> None:
+    folders = LogFolders((run.log_folder,))
+    ages(run, 1, *(n * SEGMENT for n in range(6)))
+    for start, passed in zip((0, SEGMENT), hours, strict=True):
+        ages(run, passed, start)
+    assert missed_from(folders, SEGMENT, 72 * HOUR_MS, since_noon) == wanted
+
+
+def test_of_a_copied_log_the_messages_say_how_old_it_is(run: Run) -> None:
+    """Its files were all written now."""
+    folders = LogFolders((run.log_folder,))
+    stored_ms = int(time.time() * 1000)
+    for start in range(6):
+        os.utime(run.log_folder / f"{start * SEGMENT:020d}", (stored_ms // 1000 + 10**6,) * 2)
+
+    def later(hours: int) -> int:
+        return missed_from(folders, SEGMENT, 72 * HOUR_MS,
+                           lambda ms: stored_ms + hours * HOUR_MS - ms)
+
+    assert later(60) == 0
+    assert later(66) == 5 * SEGMENT
+    assert missed_from(LogFolders((run.queue_folder,)), SEGMENT, HOUR_MS, since_noon) == 0

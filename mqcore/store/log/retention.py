@@ -8,6 +8,7 @@ deleted file's bytes for whoever reads them just then, so that there is nothing 
 """
 from __future__ import annotations
 
+import bisect
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -17,10 +18,13 @@ from typing import Protocol
 
 from mqcore.store.files import sync_folder, unlink
 from mqcore.store.log.folders import LogFolders
+from mqcore.store.verify.scan import LogScan
+from mqcore.wire.records import decode_record
 
 FILES_AT_ONCE = 10               # deleted in one pass
 UNKNOWN_PERCENT = -1             # of a folder that is not there: deletes, as 4.9.8 does
 HOUR_MS = 3_600_000
+MISSED_PERCENT = 90              # of its time: another copy of the log may be a little ahead
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class LogCleaner:
         self._words = words
         self._other_folders = tuple(other_folders)
         self._usage = usage
+        self.young = 0                       # deleted ones that were not due by their age
 
     def disk_full_percent(self) -> int:
         """How full the log's disk is when that is too full for writes, else 0."""
@@ -126,14 +131,40 @@ class LogCleaner:
         start, path = found[0]
         end = start + self._segment_size
         if end > self._words.first:
-            if end >= self._words.dispatched or not self._is_due(path, passed, reason):
+            is_old = self._is_old(path, passed)
+            if end >= self._words.dispatched or not (is_old or reason.any_age):
                 return None
+            self.young += not is_old
             self._words.raise_first(found[1][0])
         self._folders.remove_checksums(start)
         unlink(path)
         sync_folder(path.parent)             # in order: a gap would be damage to the next start
         return path
 
-    def _is_due(self, path: Path, passed: Callable[[int], int], reason: Reason) -> bool:
-        return (reason.any_age
-                or passed(path.stat().st_mtime_ns // 1_000_000) >= self.policy.reserved_ms)
+    def _is_old(self, path: Path, passed: Callable[[int], int]) -> bool:
+        return passed(path.stat().st_mtime_ns // 1_000_000) >= self.policy.reserved_ms
+
+
+def missed_from(folders: LogFolders, segment_size: int, reserved_ms: int,
+                passed: Callable[[int], int]) -> int:
+    """
+    From where on a copy of this log misses something when it begins later: the first segment whose
+    time is not nearly over, by its file or by the first message behind it, which has the same time
+    in each copy; 0: there is no segment. passed: as for delete_oldest. Raises OSError, RecordError.
+    """
+    found = folders.segments()
+    due_ms = reserved_ms * MISSED_PERCENT // 100
+
+    def is_old(index: int) -> bool:
+        try:
+            written_ms = found[index][1].stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:              # it has just been deleted
+            return True
+        if passed(written_ms) >= due_ms:
+            return True
+        start = found[index + 1][0]
+        record = LogScan(folders.text(), [(start, segment_size)], start=start).next()
+        return record is not None and passed(decode_record(record).store_timestamp_ms) >= due_ms
+
+    young = bisect.bisect_left(range(len(found) - 1), True, key=lambda index: not is_old(index))
+    return found[young][0] if found else 0
