@@ -386,19 +386,19 @@ class Election:
     def _without_late(self, view: View, state: State, here: Here) -> dict[int, str]:
         """FO2: those who have not what was there for too long leave, the latest first."""
         others = [one for one in state.in_sync if one != self._me.member]
+        number_of = {one: member_number(one, state.stores[one]) for one in others}
         there = self._candidates(view)
         linked = {number for number, report in here.reports.items() if report.connected}
-        gone = {one for one in others
-                if one not in there and member_number(one, state.stores[one]) not in linked}
+        gone = {one for one in others if one not in there and number_of[one] not in linked}
         if len(others) - len(gone) < self._rules.min_in_sync:
             gone = set()                 # without them as little is acknowledged
-        waited_ms = {one: here.now_ms - self._even_ms(member_number(one, state.stores[one]), here)
-                     for one in others if one not in gone}
+        waited_ms = {one: here.now_ms - self._even_ms(number, here)
+                     for one, number in number_of.items() if one not in gone}
         patience_ms = self._rules.in_sync_timeout_ms
-        if all(ms > patience_ms for ms in waited_ms.values()):
-            patience_ms += self._rules.lease_ms      # first another one may lead (FO11)
+        if all(ms > patience_ms // 4 for ms in waited_ms.values()):
+            patience_ms += self._rules.lease_ms      # it may be this one's network (FO11)
         # of several that were never there the former leader goes last: it has all of the log (FO10)
-        late = sorted((-ms, member_number(one, state.stores[one]) == self._former, one)
+        late = sorted((-ms, number_of[one] == self._former, one)
                       for one, ms in waited_ms.items() if ms > patience_ms)
         spare = max(0, len(others) - len(gone) - self._rules.min_in_sync)
         gone |= {one for *_, one in late[:spare]}

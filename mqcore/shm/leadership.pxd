@@ -8,7 +8,8 @@
 #   FO2  A member that has not had all there was for in_sync_timeout_ms leaves the set: by a transaction
 #       first, and only when etcd shows it is it waited for no longer. At least min_in_sync others stay in,
 #       however late they are. One that has neither a key in etcd nor a link leaves at once, where as many
-#       others stay. While all others are late none leaves for a lease's time more: another one may lead (FO11).
+#       others stay. While all others are late by a quarter of that time none leaves for a lease's time
+#        more: another one may lead (FO11).
 #   FO3  A member comes in when it is near the end: it is waited for first, and when ha-master does so and it
 #       has reported what was acknowledged before, also by those who led before, a transaction puts it into
 #       the set, with its store. A member is waited for, and reports, by its number (members.py), which

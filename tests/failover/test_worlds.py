@@ -94,13 +94,9 @@ def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(
     assert world.changes > 0
 
 
-# -- one where both followers are late at a time; docs/roadmap.md has the others (seeds 3, 4, 5)
-BOTH_LATE = 1
-
-
-def acknowledges_beside_one_that_cannot(trouble: Callable[[World, Broker], None]) -> bool:
+def acknowledges_beside_one_that_cannot(trouble: Callable[[World, Broker], None],
+                                        seed: int = SEED) -> bool:
     """Whether three acknowledge without their leader, which keeps its trouble."""
-    seed = BOTH_LATE if trouble is cut_off_from_the_others else SEED
     world = World(random.Random(seed), 3)
     world.run(12_000)
     state = world.etcd.view().state
@@ -158,6 +154,12 @@ def test_who_deleted_what_others_have_leads_behind_them(monkeypatch) -> None:
     monkeypatch.setattr(State, "gap", lambda *_: 0)
     assert not leads_with_what_others_have(3)
     assert not leads_with_what_others_have(5)
+
+
+@pytest.mark.parametrize("seed", [3, 4, 13, 27])
+def test_a_leader_that_lost_one_follower_before_the_other_gives_up(seed: int) -> None:
+    """Else the one that it lost first leaves the set, and no other one may lead."""
+    assert acknowledges_beside_one_that_cannot(cut_off_from_the_others, seed)
 
 
 def some_world_loses(*seeds: int) -> bool:
