@@ -79,8 +79,9 @@ def test_a_flood_of_values_keeps_nobody_waiting_and_ends_at_the_limit(tmp_path: 
         attacker.join()
         assert waited
         flooded = Work.of(namesrv.family()).since(before)
-        assert flooded.written_bytes > 10 * CHANGES_MAX * TABLE_BYTES
-        assert p99([one.written_bytes for one in waited]) <= CHANGES_MAX * TABLE_BYTES, waited
+        # one network has half of the table: its file is as long
+        assert flooded.written_bytes > 5 * CHANGES_MAX * TABLE_BYTES // 2
+        assert p99([one.written_bytes for one in waited]) <= CHANGES_MAX * TABLE_BYTES // 2, waited
         assert p99([one.cpu_ms for one in waited]) <= WAIT_CPU_MS, waited
         code, remark = put(namesrv.namesrv_addr, "N", "one more", value)
         assert (code, "namesrv.kv_bytes_max" in remark) == (1, True)
