@@ -19,6 +19,7 @@ cdef enum:
     LISTENER_KEY = 1 << 16            # + its number
     LINKS_MAX = CHECK_PLACES          # HM3: a bit for each
     ADDRESS_LINKS_MAX = 16
+    PEER_ADDRESS_BYTES = 16           # of IPv6; IPv4 is mapped
     ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
     ACCEPTS_A_TURN = 8
     OUR_BATCH_BYTES = 1 << 20
@@ -29,7 +30,7 @@ cdef enum:
     UNSIGNED_MAX = 64
 
 cdef struct Network:                  # HM15: an IPv6 address, or an IPv4 one as ::ffff:0:0/96 has it
-    uint8_t bytes[16]
+    uint8_t bytes[PEER_ADDRESS_BYTES]
     int bits                          # that count
 
 cdef struct Link:
