@@ -162,10 +162,8 @@ class AdminSends(Messages, Link):
         """
         check_group(group)
         checks.one_of(to, "to", ("group", "topic"))
-        if isinstance(letters, str) or not isinstance(letters, Sequence):
-            raise ConfigError(f"letters {letters!r:.120}: expected those of dead_letters")
-        for letter in letters:
-            if not isinstance(letter, DeadLetter) or letter.group != group:
+        for letter in _checked(letters):
+            if letter.group != group:
                 raise ConfigError(f"letters: expected dead letters of group {group}, found"
                                   f" {letter!r:.120}")
             if not letter.topic:
@@ -202,6 +200,7 @@ class AdminSends(Messages, Link):
         letters, to   as of `resend_dead_letters`
         """
         checks.one_of(to, "to", ("group", "topic"))
+        _checked(letters)
         found: set[str] = set()
 
         async def look(letter: DeadLetter) -> None:
@@ -232,6 +231,16 @@ class AdminSends(Messages, Link):
         """For one call; names are the brokers' own here, so without a namespace."""
         config = dataclasses.replace(self.config, namespace="")
         return AsyncProducer(PRODUCER_GROUP, config=config, send_timeout=self.timeout)
+
+
+def _checked(letters: Sequence[DeadLetter]) -> Sequence[DeadLetter]:
+    """Dead letters of the caller. Raises ConfigError for anything else."""
+    if isinstance(letters, str) or not isinstance(letters, Sequence):
+        raise ConfigError(f"letters {letters!r:.120}: expected those of dead_letters")
+    for letter in letters:
+        if not isinstance(letter, DeadLetter):
+            raise ConfigError(f"letters: expected dead letters, found {letter!r:.120}")
+    return letters
 
 
 def _message(

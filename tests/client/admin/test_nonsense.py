@@ -11,6 +11,7 @@ import random
 import pytest
 
 from mqcore.client import AsyncAdmin, MessageQueue, ReceivedMessage, RocketMQError
+from mqcore.client.admin import DeadLetter
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import response
 from mqcore.wire.records import Record
@@ -45,6 +46,7 @@ CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
     "message_at": ((QUEUE, 0), {}), "query": (("T", "k"), {}), "read": (("T",), {}),
     "queue_entries": ((QUEUE, 0), {}), "consumed_by": ((MESSAGE,), {}),
     "consume_directly": (("G", "c", MESSAGE_ID), {}), "dead_letters": (("G",), {}),
+    "resent_before": (([DeadLetter("G", MESSAGE, "T")],), {}),
     "members": (("G",), {}), "producers": (("G", "T"), {}), "all_producers": (("b",), {}),
     "running_info": (("G", "c"), {}), "group_status": (("G",), {}), "plan": (("T", ["c"]), {}),
     "broker_status": (("b",), {}), "broker_config": (("b",), {}),
