@@ -21,6 +21,7 @@ import click
 from mqcore.admin.nouns.stored import document_of
 from mqcore.admin.shell.connection import Connection, connects
 from mqcore.admin.shell.exits import Failure, status_of
+from mqcore.admin.shell.lazy import HELP
 from mqcore.client import (
     AsyncProducer,
     AsyncPushConsumer,
@@ -60,7 +61,7 @@ def _body(body: str | None, file: Path | None) -> bytes:
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 
 
-@click.command("send")
+@click.command("send", context_settings=HELP)
 @click.option("-t", "--topic", help="The topic; made on the first send. Of --ndjson: instead of "
               "the documents' own.")
 @click.option("-p", "--body", help="The message as text.")
@@ -193,7 +194,7 @@ def _sent(result: SendResult) -> dict[str, Any]:
     }
 
 
-@click.command("consume")
+@click.command("consume", context_settings=HELP)
 @click.option("-t", "--topic", required=True, help="The topic to read.")
 @click.option("-g", "--group", required=True, help="The consumer group; it commits what it read.")
 @click.option("--tags", default="*", show_default=True, help="TagA || TagB.")
