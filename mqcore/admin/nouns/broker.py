@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mqcore.admin.nouns.parameters import broker_option, cluster_option
+from mqcore.admin.nouns.parameters import broker_option, cluster_option, masters
 from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
@@ -54,7 +54,7 @@ async def set_command(
     """Change settings of running brokers, by RocketMQ's names (`broker show --settings`)."""
     given = pairs_of(settings)
     rows = []
-    for name, address in await _targets(admin, broker, cluster):
+    for name, address in await masters(admin, broker, cluster):
         now = await admin.broker_config(address)
         rows += [{"broker": name, "name": key, "before": now.get(key), "after": value}
                  for key, value in given.items()]
@@ -80,18 +80,6 @@ def pairs_of(settings: Sequence[str]) -> dict[str, str]:
             raise click.BadParameter(f"{name} is given twice", param_hint="NAME=VALUE")
         found[name] = value
     return found
-
-
-async def _targets(
-    admin: AsyncAdmin, broker: str | None, cluster: str | None,
-) -> list[tuple[str, str]]:
-    """Names and addresses of the masters that a change is for."""
-    if broker is not None and cluster is not None:
-        raise click.UsageError("give --broker or --cluster, not both")
-    if broker is not None:
-        return [(broker, broker)]
-    return [(one.broker_name, one.addresses[0]) for found in await admin.clusters()
-            for one in found.brokers if cluster in (None, found.name) and 0 in one.addresses]
 
 
 # -- drain, undrain -------------------------------------------------------------------------------

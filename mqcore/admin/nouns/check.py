@@ -81,8 +81,7 @@ def _view(name: str, found: Sequence[Finding], *, nagios: bool) -> View:
         bad = [f"{one.name} {one.text}" for one in found if one.level]
         said = "; ".join(bad) or f"{len(found)} looked at"
         line = f"MQCORE {name.upper()} {worst.name} - {said}"
-        return View(document, [Text([line])], items="findings", status=Exit(int(worst))
-                    if worst in (0, 1, 2, 3) else Exit.UNHEALTHY)
+        return View(document, [Text([line])], items="findings", status=Exit(int(worst)))
     return View(document, [Table(ROWS, rows, "nothing to look at")], items="findings",
                 status=Exit.UNHEALTHY if worst else Exit.DONE)
 

@@ -16,7 +16,7 @@ from mqcore.admin.nouns.parameters import (
     topic_argument,
 )
 from mqcore.admin.shell import units
-from mqcore.admin.shell.exits import Exit, NotFound
+from mqcore.admin.shell.exits import NotFound
 from mqcore.admin.shell.runner import Plan, changes, reads
 from mqcore.admin.shell.view import Column, Facts, Table, Text, View
 from mqcore.client import AsyncAdmin, RocketMQError
@@ -322,15 +322,16 @@ async def resume_command(
 async def _edit(
     admin: AsyncAdmin, group: str, given: dict[str, Any], broker: str | None, cluster: str | None,
 ) -> Plan:
-    existing = await _existing_group(admin, group)
+    existing = [one for one in await _existing_group(admin, group)
+                if broker in (None, one.broker_name, one.address)]
     rows = [{
         "broker": one.broker_name,
         **{_camel(name): value for name, value in given.items()},
         **{f"{_camel(name)}Before": getattr(one.config, name) for name in given},
-    } for one in existing if broker in (None, one.broker_name, one.address)]
+    } for one in existing]
     lines = [f"{one.broker_name}: " + ", ".join(
         f"{_words(name)} {getattr(one.config, name)} -> {value}" for name, value in given.items())
-        for one in existing if broker in (None, one.broker_name, one.address)]
+        for one in existing]
     view = View({"name": group, "brokers": rows}, [Text(lines)])
 
     async def work() -> View:
@@ -435,4 +436,4 @@ async def plan_command(admin: AsyncAdmin, topic: str, count: int) -> View:
     idle = sum(not row["count"] for row in rows)
     note = [Text([f"{idle} of {count} members would have no queue"])] if idle else []
     return View({"topic": topic, "members": rows}, [Table(PLAN, rows), *note], items="members",
-                name="clientId", status=Exit.DONE)
+                name="clientId")

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from mqcore.client import AsyncAdmin
 from mqcore.wire.codes import PERM_READ, PERM_WRITE
 
 QUEUES_MAX = 65_535
@@ -14,6 +15,18 @@ group_argument = click.argument("group")
 cluster_option = click.option("--cluster", metavar="NAME", help="Only the brokers of this cluster.")
 broker_option = click.option("-b", "--broker", metavar="NAME",
                              help="Only this broker: its name, or host:port.")
+
+
+async def masters(
+    admin: AsyncAdmin, broker: str | None, cluster: str | None = None,
+) -> list[tuple[str, str]]:
+    """Names and addresses of the masters that `--broker` and `--cluster` choose."""
+    if broker is not None and cluster is not None:
+        raise click.UsageError("give --broker or --cluster, not both")
+    if broker is not None:
+        return [(broker, broker)]
+    return [(one.broker_name, one.addresses[0]) for found in await admin.clusters()
+            for one in found.brokers if cluster in (None, found.name) and 0 in one.addresses]
 
 
 class Permission(click.ParamType):

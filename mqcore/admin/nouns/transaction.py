@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from mqcore.admin.nouns.parameters import masters
 from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
@@ -81,7 +82,7 @@ async def list_command(admin: AsyncAdmin, broker: str | None, limit: int) -> Vie
     figures: list[dict[str, Any]] = []
     missing: list[Unreachable] = []
     more = False
-    for name, address in await _brokers(admin, broker):
+    for name, address in await masters(admin, broker):
         try:
             found = await admin.pending_transactions(address, limit=limit)
             counts = await figures_of(admin, address)
@@ -101,13 +102,6 @@ async def list_command(admin: AsyncAdmin, broker: str | None, limit: int) -> Vie
         parts.append(Table(FIGURES, figures, title="since the start of each broker"))
     return View({"transactions": rows, "more": more, "figures": figures}, parts,
                 items="transactions", name="id", missing=missing)
-
-
-async def _brokers(admin: AsyncAdmin, broker: str | None) -> list[tuple[str, str]]:
-    if broker is not None:
-        return [(broker, broker)]
-    return [(one.broker_name, one.addresses[0]) for cluster in await admin.clusters()
-            for one in cluster.brokers if 0 in one.addresses]
 
 
 def _broker_of(message_id: str, broker: str | None) -> str:
