@@ -150,8 +150,9 @@ class StoreLock:
 class BrokerLock:
     """
     The locks of a broker on its store, from its start to its end: of the process that makes it the
-    record lock, of that and all that it forks the others. As long as it lasts none of them makes,
-    changes or removes a name below a path that leads to another folder: ESTALE.
+    record lock, of that and all that it forks the others. As long as it lasts, none of them makes,
+    changes or removes one of the store's folders, or a name below it, whose path leads elsewhere:
+    ESTALE.
 
     made_again: how often the file `lock` was removed. Raises StoreInUseError, OSError.
     """
@@ -227,7 +228,7 @@ class BrokerLock:
         below = tuple(f"{path}/" for path in self._folders.paths)
 
         def check(path: os.PathLike[str] | str) -> None:
-            if os.fspath(path).startswith(below) and self._folders.leads_elsewhere():
+            if f"{os.fspath(path)}/".startswith(below) and self._folders.leads_elsewhere():
                 raise OSError(errno.ESTALE, "its store's path leads elsewhere", os.fspath(path))
 
         def open_file(path: Path, flags: int, mode: int = files.FILE_MODE) -> int:

@@ -97,7 +97,7 @@ def said(world: World, side: Side, account: tuple[str, str] | None, command: str
     code = re.search(r"(CODE: \d+) +DESC", text)
     if code:                                         # ours says more about what is wrong
         return [code[1]]
-    free = r"\b\d+\.\d\d\b|\S+/plain_acl\.yml|@[0-9a-f]+"
+    free = r"\b\d+\.\d\d(\d\d)?\b|\S+/plain_acl\.yml|@[0-9a-f]+"
     lines = normal(text.replace(side.broker_name, "BROKER"), free)
     assert lines, text
     return lines

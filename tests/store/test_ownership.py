@@ -253,6 +253,11 @@ def test_nothing_is_written_where_the_path_leads_to_meanwhile(
             change()
         assert (refused.value.errno, table.read_bytes()) == (errno.ESTALE, b"theirs")
     assert sorted(path.name for path in root.iterdir()) == ["commitlog", "config"]
+    root.rename(tmp_path / "theirs")
+    with pytest.raises(OSError, match="leads elsewhere"):
+        files.make_folders(root / "consumequeue")
+    assert not root.exists()
+    (tmp_path / "theirs").rename(root)
     beside = tmp_path / "beside"
     files.write_atomically(beside, b"of no store")
     broker.release()
