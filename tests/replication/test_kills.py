@@ -131,4 +131,5 @@ def test_a_slave_has_what_was_acknowledged_whoever_dies(tmp_path: Path, flush: s
                         "broker.listen_port": int(master.broker_addr.rpartition(":")[2])},
                         namesrv_addr=names.namesrv_addr) as again:
                     wait_until(lambda: log_of(again.store) == log_of(slave.store), "the same log")
+                wait_until(lambda: set(SLAVE) <= by_role(slave).keys(), "what was killed last")
     hold_alike({"slave": slave.store, "master": tmp_path / "master" / "store"})
