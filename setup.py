@@ -104,7 +104,6 @@ HEAD = re.compile(r"# cython: .*\n")    # directives of a module
 IMPORT = re.compile(r"(?m)^\s*(?:from\s+(mqcore[\w.]*)\s+c?import|c?import\s+(mqcore[\w.]*))")
 PACKAGES = {
     "mqcore": "mqcore",
-    "mqcore.workers": "workers",        # one file = one process; a top-level folder of its own
     "mqcore.config": "config",          # the shipped settings are package data
 }
 

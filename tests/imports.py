@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("mqcore", "workers", "config")
+FOLDERS = ("mqcore", "config")
 PYTHON = (".py", ".pyi")
 CYTHON = (".pyx", ".pxd")
 STATEMENT = re.compile(

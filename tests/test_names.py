@@ -24,9 +24,9 @@ def classes(path: Path) -> Iterator[str]:
 def rooms(root: Path) -> Mapping[str, Mapping[str, set[str]]]:
     """room -> class name -> modules that have one of that name."""
     found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for path in sorted([*(root / "mqcore").rglob("*"), *(root / "workers").rglob("*")]):
+    for path in sorted((root / "mqcore").rglob("*")):
         module = path.relative_to(root).with_suffix("")
-        if path.suffix in (".py", ".pyx", ".pxd") and module.parts[:2] != ("mqcore", "workers"):
+        if path.suffix in (".py", ".pyx", ".pxd"):
             room = module.parts[1] if len(module.parts) > 2 else module.parts[0]
             for name in classes(path):
                 found[room][name].add(str(module))

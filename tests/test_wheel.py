@@ -18,7 +18,7 @@ from tests.support.ci import unavailable
 from tests.support.stock import free_port
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("mqcore", "workers", "config", "pyspark_*.py")
+PARTS = ("mqcore", "config", "pyspark_*.py")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
           "SECURITY.md", "pyproject.toml", "setup.cfg", "setup.py"}
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it

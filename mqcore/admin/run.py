@@ -12,7 +12,7 @@ import click
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings import load as broker_settings
 from mqcore.broker.settings.model import Settings, SettingsError, bracketed
-from mqcore.workers import output, signals
+from mqcore.workers.process import output, signals
 
 EXIT_SETTINGS = 2
 EXIT_START = 1
@@ -51,9 +51,9 @@ def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> N
     signals.ignore_meaningless()
     from mqcore.acl.kept import KeptFiles
     from mqcore.admin import logs
-    from mqcore.workers.elected import Rejoining
-    from mqcore.workers.secured import KeptTls
-    from mqcore.workers.supervisor import EXIT_AGAIN, StartError, Supervisor
+    from mqcore.workers.failover.elected import Rejoining
+    from mqcore.workers.process.secured import KeptTls
+    from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, StartError, Supervisor
 
     try:
         logs.configure(settings.log.level, settings.log.file, settings.log.format)
@@ -127,7 +127,7 @@ def namesrv(config: Path | None, port: int | None) -> None:
 
     from mqcore.admin import logs
     from mqcore.namesrv import settings as namesrv_settings
-    from mqcore.workers import namesrv as worker
+    from mqcore.workers.serving import namesrv as worker
 
     output.occupy_standard_fds()
     signals.ignore_meaningless()

@@ -1,6 +1,6 @@
-# Who leads, while that is elected by etcd: the words between those who decide (mqcore/failover), those who
-# carry it out (workers/elected.py), and those who answer clients (Leadership in layout.pxd). Without an
-# election `role` says nothing, and none of this is asked.
+# Who leads, while that is elected by etcd: the words between those who decide (mqcore/failover), those
+# who carry it out (mqcore/workers/failover/elected.py), and those who answer clients (Leadership in
+# layout.pxd). Without an election `role` says nothing, and none of this is asked.
 #
 #   FO1  A message is acknowledged (0) when all others of the set have reported it, at least min_in_sync of
 #       them, and the deadline has not passed. The set is that of `state` in etcd, and who is waited for

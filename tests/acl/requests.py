@@ -12,7 +12,7 @@ from mqcore.acl.rules import Rules, signature
 from mqcore.shm.access import AccessBoard
 from mqcore.shm.segment import Segment
 from mqcore.wire.command import Codec, Command, Ext, encode
-from mqcore.workers.shared_tables import table_of
+from mqcore.workers.coordinator.shared_tables import table_of
 
 LENGTH_WORD = 4
 

@@ -16,9 +16,9 @@ from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import AclSettings
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import request
-from mqcore.workers import supervisor
-from mqcore.workers.accounts import Signing
-from mqcore.workers.supervisor import EXIT_AGAIN
+from mqcore.workers.process.accounts import Signing
+from mqcore.workers.supervisor import supervisor
+from mqcore.workers.supervisor.supervisor import EXIT_AGAIN
 from tests.acl.test_broker import ADMIN, NO_TOPIC, RULES, USER, Signer, refused
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until

@@ -15,7 +15,7 @@ from mqcore.shm.access import AccessBoard, AccessCopy, AccessTableFull
 from mqcore.shm.segment import Segment
 from mqcore.turns import finished
 from mqcore.wire import command as wire
-from mqcore.workers.shared_tables import table_of
+from mqcore.workers.coordinator.shared_tables import table_of
 from tests.acl import requests
 from tests.support.dice import times
 

@@ -17,7 +17,7 @@ from mqcore.store.log import owner
 from mqcore.store.verify.report import STATUS_MEND
 from mqcore.store.verify.store import verify
 from mqcore.wire.records import Record
-from mqcore.workers.scheduler import DelayOffsets
+from mqcore.workers.scheduling.scheduler import DelayOffsets
 from tests.backup.stores import assert_prefix, assert_sound, assert_starts, copied, offsets
 from tests.schedule.desk import Desk, now_ms
 from tests.schedule.test_stock import DEFAULT_DELAYS_MS, GOLDEN_SIZES, names

@@ -20,7 +20,7 @@ from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import Command, decode
 from mqcore.wire.json_cut import past_space
 from mqcore.wire.topics import TopicConfig
-from mqcore.workers.collector import Collector
+from mqcore.workers.coordinator.collector import Collector
 from tests.attacks import coordinator_hogs as hogs
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 from tests.support.units import units

@@ -9,7 +9,7 @@ import pytest
 
 from mqcore.broker.tables import config_file
 from mqcore.wire.topics import TopicConfig
-from mqcore.workers.scheduler import DelayOffsets
+from mqcore.workers.scheduling.scheduler import DelayOffsets
 from tests.broker.fakes import NOW_MS, Bench, make_bench, settings_in
 
 TOPICS = {

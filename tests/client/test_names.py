@@ -19,7 +19,7 @@ def loaded_by(statement: str) -> set[str]:
 
 
 def test_a_broker_loads_the_connections_and_no_role() -> None:
-    loaded = loaded_by("import workers.coordinator")
+    loaded = loaded_by("import mqcore.workers.coordinator.coordinator")
     assert "mqcore.client.pool" in loaded
     assert loaded & {"mqcore.client.names", "mqcore.client.producer", "mqcore.client.reader",
                      "mqcore.client.admin", "mqcore.client.consume"} == set()

@@ -23,8 +23,8 @@ from mqcore.layout import LEADERSHIP_LEADS
 from mqcore.replication import epochs
 from mqcore.shm.segment import Segment
 from mqcore.wire.records import decode_records
-from mqcore.workers import failover
-from mqcore.workers.failover import Failover
+from mqcore.workers.failover import failover
+from mqcore.workers.failover.failover import Failover
 from tests.replication.elected import TOPIC, send, settings_of
 from tests.replication.pairs import NAME, addresses
 from tests.replication.test_promotion import has_acknowledged

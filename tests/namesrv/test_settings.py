@@ -100,7 +100,7 @@ def test_the_process_says_when_it_is_ready_and_stops_on_sigterm(tmp_path):
         f"sys.path.insert(0, {str(SHIPPED.parent.parent)!r})\n"
         "from mqcore.namesrv.settings import NamesrvSettings\n"
         "from mqcore.namesrv.server import open_sockets\n"
-        "from workers.namesrv import run\n"
+        "from mqcore.workers.serving.namesrv import run\n"
         f"s = NamesrvSettings(listen_host='127.0.0.1', listen_port=0,"
         f" kv_config_path={str(tmp_path / 'kv.json')!r},"
         f" runtime_config_path={str(tmp_path / 'run.json')!r})\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 from mqcore.admin.cli import main
 from mqcore.net.probes.binary_front import BinaryFront
-from mqcore.workers import pull_serving
+from mqcore.workers.serving import pull_serving
 
 
 class Fronted(BinaryFront):

@@ -14,7 +14,7 @@ import pytest
 
 from mqcore.broker.tables import config_file
 from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
-from mqcore.workers.following import Ahead
+from mqcore.workers.replication.following import Ahead
 from tests.broker.fakes import Bench
 from tests.replication.pairs import NAME, addresses, slave_up, table
 from tests.replication.test_given_back import PARTED, Link, bench, round_of

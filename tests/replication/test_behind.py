@@ -21,8 +21,8 @@ from mqcore.replication.side_files import overtaken_messages
 from mqcore.store import files
 from mqcore.store.log.folders import LogFolders
 from mqcore.thread_times import processor_ns
-from mqcore.workers import ha_master
-from mqcore.workers.ha_master import HaMaster
+from mqcore.workers.replication import ha_master
+from mqcore.workers.replication.ha_master import HaMaster
 from tests.replication.ends import SEGMENT_SIZE, MasterEnd
 from tests.replication.ends import Peer as Slave
 from tests.replication.pairs import pair

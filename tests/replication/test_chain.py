@@ -12,7 +12,7 @@ from mqcore.admin.status import role_of
 from mqcore.replication import epochs
 from mqcore.store.verify.report import DAMAGE
 from mqcore.store.verify.store import verify
-from mqcore.workers.figures import MASTER_KEYS, SLAVE_KEYS
+from mqcore.workers.coordinator.figures import MASTER_KEYS, SLAVE_KEYS
 from tests.replication.pairs import addresses, pair, slave_up
 from tests.replication.test_pair import runtime
 from tests.replication.test_promotion import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.workers.ha_master import HaMaster
+from mqcore.workers.replication.ha_master import HaMaster
 from tests.replication.elected import send
 from tests.replication.pairs import NAME, slave_up
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up

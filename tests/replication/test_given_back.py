@@ -14,8 +14,8 @@ from mqcore.replication.epochs import Epoch, History, Standing, State
 from mqcore.turns import finished
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command
-from mqcore.workers import following
-from mqcore.workers.following import Following
+from mqcore.workers.replication import following
+from mqcore.workers.replication.following import Following
 from tests.broker.fakes import Bench, make_bench, settings_in
 from tests.replication.test_metadata import commit
 from tests.replication.test_slave_rules import SLAVE

@@ -23,7 +23,7 @@ from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.command import decode
 from mqcore.wire.topics import DataVersion, TopicConfig
-from mqcore.workers.shared_tables import SharedTables
+from mqcore.workers.coordinator.shared_tables import SharedTables
 from tests.broker.fakes import Bench, make_bench, settings_in, text_of
 from tests.replication.test_slave_rules import SLAVE
 from tests.store.harness import new_segment

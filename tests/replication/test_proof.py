@@ -18,7 +18,7 @@ from mqcore.replication.peers import PeerState
 from mqcore.replication.proof import ProofError, asked_for, digest, drawn, is_proven
 from mqcore.store.log.folders import LogFolders
 from mqcore.wire.command import decode, encode, response
-from mqcore.workers.standing import Watch
+from mqcore.workers.failover.standing import Watch
 from tests.broker.fakes import make_bench, settings_in
 
 SEGMENT = 131_072
@@ -147,6 +147,6 @@ def test_a_stranger_that_tells_of_one_epoch_more_stops_no_master(
     assert overtaken == []
     assert stranger.asked
     assert "it has not shown that it has the log of epoch 2" in caplog.text
-    monkeypatch.setattr("mqcore.workers.standing.is_proven", lambda *_: True)
+    monkeypatch.setattr("mqcore.workers.failover.standing.is_proven", lambda *_: True)
     assert not look(settings, stranger, monkeypatch, overtaken)      # as before there were proofs
     assert len(overtaken) == 1

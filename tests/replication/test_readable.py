@@ -6,7 +6,7 @@ from pathlib import Path
 from mqcore.participants import DISPATCHER
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.wire.codes import RequestCode
-from mqcore.workers.dispatch_watch import DispatchWatch
+from mqcore.workers.writer.dispatch_watch import DispatchWatch
 from tests.interop.ask import stored_count
 from tests.replication.pairs import NAME, slave_up
 from tests.store.harness import Run

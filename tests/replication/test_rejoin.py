@@ -33,7 +33,7 @@ from mqcore.store.verify.store import verify
 from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import Record
-from mqcore.workers.scheduler import DelayOffsets
+from mqcore.workers.scheduling.scheduler import DelayOffsets
 from tests.backup.stores import offsets
 from tests.schedule.desk import Desk, now_ms
 from tests.schedule.test_stock import DEFAULT_DELAYS_MS, GOLDEN_SIZES, names

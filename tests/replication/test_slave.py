@@ -20,7 +20,7 @@ from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.master_place import MasterSign
 from mqcore.shm.retention import LogWords
 from mqcore.store.log.folders import LogFolders
-from mqcore.workers import ha_slave
+from mqcore.workers.replication import ha_slave
 from tests.replication.ends import (
     HEAD,
     REPORT,

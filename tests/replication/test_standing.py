@@ -32,13 +32,13 @@ from mqcore.replication.epochs import (
 from mqcore.replication.peers import PeerState
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.store.last_run import LastRun
-from mqcore.workers import standing
-from mqcore.workers.children import Child
-from mqcore.workers.elected import Rejoining
-from mqcore.workers.ha_slave import HaSlave
-from mqcore.workers.secured import KeptTls
-from mqcore.workers.signals import Terminal
-from mqcore.workers.supervisor import Supervisor
+from mqcore.workers.failover import standing
+from mqcore.workers.failover.elected import Rejoining
+from mqcore.workers.process.secured import KeptTls
+from mqcore.workers.process.signals import Terminal
+from mqcore.workers.replication.ha_slave import HaSlave
+from mqcore.workers.supervisor.children import Child
+from mqcore.workers.supervisor.supervisor import Supervisor
 from tests.broker.fakes import settings_in
 from tests.replication.ends import Peer, SlaveEnd
 from tests.replication.pairs import NAME

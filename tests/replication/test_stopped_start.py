@@ -23,7 +23,8 @@ from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 
 STOPPED = """
 import os, signal, sys
-from mqcore.workers import standing, supervisor
+from mqcore.workers.failover import standing
+from mqcore.workers.supervisor import supervisor
 
 where = sys.argv.pop(1)
 reached, taken = supervisor.Supervisor._reached, standing.taken

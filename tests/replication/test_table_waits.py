@@ -18,7 +18,7 @@ from mqcore.broker.tables.table_waits import (
 )
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import FLAG_ONEWAY, Command
-from mqcore.workers import following
+from mqcore.workers.replication import following
 from tests.broker.fakes import Bench, make_bench, settings_in
 from tests.replication.pairs import NAME, table
 from tests.replication.test_given_back import Link, bench
@@ -329,7 +329,7 @@ def test_what_a_round_takes_is_its_own_threads_time(
 
 TOLD_ALONE = """
 from mqcore.broker.tables import table_waits
-from mqcore.workers import following
+from mqcore.workers.replication import following
 table_waits.WAIT_MS_MAX = 3_600_000
 following.OURS_INTERVAL_S = 3600.0
 from mqcore.admin.cli import main

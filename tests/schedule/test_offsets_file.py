@@ -9,7 +9,7 @@ from mqcore.broker.settings.load import load
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.participants import SCHEDULER
 from mqcore.store.schedule.loop import Snapshot
-from mqcore.workers.scheduler import DelayOffsets, Scheduler
+from mqcore.workers.scheduling.scheduler import DelayOffsets, Scheduler
 from tests.schedule.desk import Desk, now_ms
 from tests.store.golden import unpack
 from tests.support.mqcore_process import MqcoreError, mqcore_up

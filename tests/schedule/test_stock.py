@@ -12,7 +12,7 @@ import pytest
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.model import BrokerSettings
 from mqcore.wire.properties import decode_properties
-from mqcore.workers.scheduler import DelayOffsets
+from mqcore.workers.scheduling.scheduler import DelayOffsets
 from tests.schedule.desk import SCHEDULE_TOPIC, Desk, now_ms
 from tests.schedule.ledger import read_ledger
 from tests.schedule.test_live import SHORT, SHORT_MS, flood, ledger, wait_settled

@@ -39,7 +39,7 @@ def archive(folder: Path) -> Path:
     """What `pip install --no-deps --target` makes of mqcore, as an archive; `lib` stays."""
     lib, made = folder / "lib", folder / "mqcore.tar.gz"
     shutil.copytree(ROOT / "mqcore", lib / "mqcore", ignore=shutil.ignore_patterns(
-        "*.pyx", "*.pxd", "*.c", "*.h"))        # mqcore/workers is a link, and followed
+        "*.pyx", "*.pxd", "*.c", "*.h"))
     shutil.copytree(ROOT / "config", lib / "mqcore/config")
     for module in ROOT.glob("pyspark_*.py"):
         shutil.copy2(module, lib)

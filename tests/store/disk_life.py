@@ -32,12 +32,12 @@ from mqcore.store.log.retention import LogCleaner, Policy, Reason
 from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.store.queue.dispatch import DispatchFailure
 from mqcore.store.recovery.start import DamagedStoreError
-from mqcore.workers import dispatcher as dispatcher_module
-from mqcore.workers import writer as writer_module
-from mqcore.workers.dispatcher import Dispatcher, DispatchError
-from mqcore.workers.layout import StoreFiles
-from mqcore.workers.stopping import UnfinishedStop
-from mqcore.workers.writer import Writer
+from mqcore.workers.dispatcher import dispatcher as dispatcher_module
+from mqcore.workers.dispatcher.dispatcher import Dispatcher, DispatchError
+from mqcore.workers.process.layout import StoreFiles
+from mqcore.workers.process.stopping import UnfinishedStop
+from mqcore.workers.writer import writer as writer_module
+from mqcore.workers.writer.writer import Writer
 from tests.store.harness import log_records, new_segment, read_entries
 
 SEGMENT, FILE_ENTRIES, INDEX_SLOTS, INDEX_ENTRIES = 4096, 8, 16, 30

@@ -491,7 +491,7 @@ def test_who_sends_it_on_is_rung_before_what_is_waited_for_is_written(
 GATED_BROKER = """
 import sys
 from mqcore.shm.replica_gate import ReplicaPen
-from mqcore.workers import writer
+from mqcore.workers.writer import writer
 
 replicated = int(sys.argv.pop(1))
 loop = writer.AppendLoop

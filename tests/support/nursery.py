@@ -138,7 +138,8 @@ def load() -> None:
     from mqcore.participants import processes
 
     for module in ("mqcore.admin.cli", "mqcore.admin.run", "mqcore.admin.logs", "msgspec.structs",
-                   "mqcore.workers.supervisor", "mqcore.workers.namesrv", "mqcore.namesrv.settings",
+                   "mqcore.workers.supervisor.supervisor", "mqcore.workers.serving.namesrv",
+                   "mqcore.namesrv.settings",
                    *(f"mqcore.workers.{row.file}" for row, _ in processes(1))):
         importlib.import_module(module)
     load_settings(environment={})

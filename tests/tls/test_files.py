@@ -20,7 +20,7 @@ from mqcore.tls import stock
 from mqcore.tls.contexts import TlsFileError, client_context, server_context
 from mqcore.tls.settings import TlsServerSettings, TlsSettings, expanded
 from mqcore.wire.codes import RequestCode
-from mqcore.workers.secured import prepared
+from mqcore.workers.process.secured import prepared
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 from tests.tls.certificates import Authority, require_openssl

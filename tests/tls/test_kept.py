@@ -17,8 +17,8 @@ from mqcore.tls.contexts import TlsFileError
 from mqcore.tls.renewed import RETRY_MS, Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsServerSettings, TlsSettings, expanded
 from mqcore.wire.codes import RequestCode as Code
-from mqcore.workers.secured import KeptTls, check_beside
-from mqcore.workers.signals import AGAIN
+from mqcore.workers.process.secured import KeptTls, check_beside
+from mqcore.workers.process.signals import AGAIN
 from tests.broker.fakes import settings_in
 from tests.support.mqcore_process import (
     MqcoreError,

@@ -25,7 +25,7 @@ from mqcore.tls.contexts import TlsFileError, client_context, server_context
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import CLIENT_FILES, TlsServerSettings, TlsSettings, trouble
 from mqcore.wire.codes import RequestCode
-from mqcore.workers.following import Following
+from mqcore.workers.replication.following import Following
 from tests.broker import fakes
 from tests.namesrv.harness import Clock, name_server, registration, settings_in
 from tests.support.command import mqcore

@@ -1,4 +1,4 @@
-"""A process that waits for a processor or a disk is not one that hangs (workers/children.py)."""
+"""A process that waits for a processor or a disk is not one that hangs (children.py)."""
 from __future__ import annotations
 
 import os
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
-from mqcore.workers.children import STARVED_S_MAX, Starved, doing
+from mqcore.workers.supervisor.children import STARVED_S_MAX, Starved, doing
 from tests.support.waiting import wait_until
 
 ENOUGH_S = 0.2

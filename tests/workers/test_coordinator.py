@@ -13,8 +13,8 @@ from mqcore.participants import COORDINATOR
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.segment import Segment
 from mqcore.turns import Job, finished
-from mqcore.workers.coordinator import Coordinator
-from mqcore.workers.inherited import Inherited, Listeners
+from mqcore.workers.coordinator.coordinator import Coordinator
+from mqcore.workers.process.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
 from tests.shm.test_segment import SMALL
 

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from mqcore.shm.segment import Segment
-from mqcore.workers.dispatch_watch import CAUGHT_UP_BYTES, DispatchWatch
+from mqcore.workers.writer.dispatch_watch import CAUGHT_UP_BYTES, DispatchWatch
 
 STALL_MS = 5000
 BEHIND = 64 << 20

@@ -10,8 +10,8 @@ import pytest
 from mqcore.layout import WORKER_RUNNING
 from mqcore.participants import WRITER
 from mqcore.store.queue.dispatch import DispatchFailure
-from mqcore.workers import dispatcher as dispatcher_module
-from mqcore.workers.dispatcher import Dispatcher
+from mqcore.workers.dispatcher import dispatcher as dispatcher_module
+from mqcore.workers.dispatcher.dispatcher import Dispatcher
 from tests.store.disk_life import SEGMENT, small_settings
 from tests.store.harness import new_segment
 

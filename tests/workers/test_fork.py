@@ -9,7 +9,7 @@ import pytest
 
 from mqcore.participants import SCHEDULER
 from mqcore.shm.segment import Segment
-from mqcore.workers import loop
+from mqcore.workers.process import loop
 from tests.store.harness import new_segment
 from tests.support.waiting import wait_until
 

@@ -14,7 +14,7 @@ import pytest
 
 from mqcore.participants import DISPATCHER
 from mqcore.wire.codes import ResponseCode
-from mqcore.workers.stopping import EXIT_UNFINISHED
+from mqcore.workers.process.stopping import EXIT_UNFINISHED
 from tests.support.dice import seed_of_run
 from tests.support.mounted import mounted
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up

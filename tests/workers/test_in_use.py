@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.workers.in_use import in_use
+from mqcore.workers.coordinator.in_use import in_use
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import pytest
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import Settings
 from mqcore.client import Producer
-from mqcore.workers import limits
+from mqcore.workers.supervisor import limits
 from tests.support.control_group import control_group
 from tests.support.mqcore_process import MQCORE, mqcore_up, start
 from tests.support.stock import free_broker_port, free_port

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from mqcore.broker.ports import AppendStatus, Put
-from mqcore.workers import own_messages
-from mqcore.workers.own_messages import OwnMessages
+from mqcore.workers.coordinator import own_messages
+from mqcore.workers.coordinator.own_messages import OwnMessages
 
 
 class FakeProducer:

@@ -10,7 +10,7 @@ from mqcore.shm.pull_counts import PullCountPen, PullCountReader
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableWriter
 from mqcore.store.probes.append_probe import AppendProbe
-from mqcore.workers.shared_pulls import SharedPulls
+from mqcore.workers.coordinator.shared_pulls import SharedPulls
 from tests.store.harness import Run, new_segment
 
 CAPACITY = 64                         # of the smallest table

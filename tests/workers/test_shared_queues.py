@@ -1,4 +1,4 @@
-"""How the coordinator has queues removed (mqcore/workers/shared_queues.py)."""
+"""How the coordinator has queues removed (mqcore/workers/coordinator/shared_queues.py)."""
 from __future__ import annotations
 
 import pytest
@@ -6,8 +6,8 @@ import pytest
 from mqcore.broker.ports import AppendStatus
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
-from mqcore.workers.own_messages import OwnMessages
-from mqcore.workers.shared_queues import REMOVED_AT_ONCE, SharedQueues
+from mqcore.workers.coordinator.own_messages import OwnMessages
+from mqcore.workers.coordinator.shared_queues import REMOVED_AT_ONCE, SharedQueues
 from tests.store.harness import new_segment
 from tests.workers.test_own_messages import FakeProducer
 

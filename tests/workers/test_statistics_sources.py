@@ -9,9 +9,9 @@ import pytest
 from mqcore.layout import RECORD_FIXED_SIZE
 from mqcore.shm.figure_slots import BY_NAME
 from mqcore.shm.retention import QueueLives
-from mqcore.workers.figures import StoreFigures, size_text
-from mqcore.workers.layout import StoreFiles
-from mqcore.workers.shared_queues import SharedQueues
+from mqcore.workers.coordinator.figures import StoreFigures, size_text
+from mqcore.workers.coordinator.shared_queues import SharedQueues
+from mqcore.workers.process.layout import StoreFiles
 from tests.store.harness import Run
 from tests.workers.test_shared_queues import own
 

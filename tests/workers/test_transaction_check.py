@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqcore.broker.settings import load as broker_settings
-from mqcore.workers.transaction_check import TransactionChecker
+from mqcore.workers.scheduling.transaction_check import TransactionChecker
 
 
 def test_what_peers_cause_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

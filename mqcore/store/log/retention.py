@@ -2,9 +2,10 @@
 Retention: which commit log segments are deleted, and when; how full is too full for writes.
 
 store.md 6.6, broker.md 9.7 (RocketMQ 4.9.8: DefaultMessageStore.CleanCommitLogService). The writer
-owns the log's files, so its process runs this; workers/log_cleaner.py says when. Two things differ
-from 4.9.8: a segment is deleted only when queues and index hold all of it, and a mapping keeps a
-deleted file's bytes for whoever reads them just then, so that there is nothing to wait for.
+owns the log's files, so its process runs this; mqcore/workers/writer/log_cleaner.py says when. Two
+things differ from 4.9.8: a segment is deleted only when queues and index hold all of it, and a
+mapping keeps a deleted file's bytes for whoever reads them just then, so that there is nothing to
+wait for.
 """
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from mqcore.replication.greeting import OtherLogError
 from mqcore.shm.access import AccessBoard, AccessCopy
 from mqcore.store import checkpoint
 from mqcore.store.crc32 import crc32c
-from mqcore.workers.shared_tables import table_of
+from mqcore.workers.coordinator.shared_tables import table_of
 from tests.acl.test_documents import LEFT_OUT, as_texts, ours
 from tests.store.harness import new_segment
 

@@ -1,0 +1,1 @@
+"""The dispatcher's process: queue entries and index keys."""

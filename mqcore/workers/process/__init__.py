@@ -1,0 +1,1 @@
+"""Parts that every process of a run shares: its life, signals, settings and accounts."""

@@ -1,0 +1,1 @@
+"""Processes that do something when it is due: delayed messages, transaction checks."""

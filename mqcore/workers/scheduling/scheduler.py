@@ -1,0 +1,212 @@
+"""
+The scheduler process: delivers delayed messages to their real topics when they are due.
+
+Reads     the queues of SCHEDULE_TOPIC_XXXX and the records that they point at
+Owns      how far each delay level is delivered (shared memory), delayOffset.json
+Wakes     writer, one record on `appends` for each delivery
+Restarts  from shared memory: waits for the results of what its predecessor appended, and searches
+          the log for what no result says; a new run does the same from delayOffset.json on
+"""
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables import config_file
+from mqcore.broker.tables.config_file import DELAY_FILE
+from mqcore.layout import DELAY_LEVEL_MAX
+from mqcore.participants import SCHEDULER
+from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.shm.segment import Segment
+from mqcore.store.schedule.levels import NoteKind
+from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
+from mqcore.workers.process import loop
+from mqcore.workers.process.inherited import Inherited
+from mqcore.workers.process.layout import StoreFiles
+from mqcore.workers.process.output import complain
+
+NOTES: dict[int, str] = {
+    NoteKind.NOTE_UNREADABLE: "there is no record where its queue points",
+    NoteKind.NOTE_NO_PLACE: "its properties do not say to which topic and queue it belongs",
+    NoteKind.NOTE_HALF: "it is a half message",
+    NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
+END_MS = 2_000                   # for the last results, before the process ends
+SETTLE_LOOK_S = 0.02             # whether who was elected shows all that it began with
+
+log = logging.getLogger("mqcore.scheduler")
+
+
+class DelayOffsets:
+    """
+    delayOffset.json as stock has it (store.md 12.5), with two members more while a run lasts.
+
+    `logPosition`: what was delivered behind it may be missing in the offsets; `delivered`: by
+    level, offsets behind one that was refused. A stock broker passes over them, and so does not
+    write them again; at an orderly end the offsets are exact without them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unknown: dict[str, Any] = {}     # members of the file that are not ours
+
+    def load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
+        """The arguments of ScheduleLoop.load. Raises ConfigFileError, and OSError."""
+        value = config_file.load(self._path) or {}
+        self._unknown = config_file.unknown_members(
+            self._path, value, ("offsetTable", "logPosition", "delivered"))
+        offsets = config_file.entries(self._path, value.get("offsetTable"), _offset)
+        ahead = config_file.entries(self._path, value.get("delivered"), _ahead)
+        position = value.get("logPosition", -1)
+        return (dict(offsets.values()), position if isinstance(position, int) else -1,
+                [each for level in ahead.values() for each in level])
+
+    def save(self, known: Snapshot, *, exact: bool) -> None:
+        """Replace the file. exact: nothing but the offsets need be known. Raises OSError."""
+        value: dict[str, Any] = {"offsetTable": known.offsets}
+        if not exact:
+            value["logPosition"] = known.position
+            ahead: dict[str, list[int]] = {}
+            for level, offset in sorted(known.ahead):
+                ahead.setdefault(str(level), []).append(offset)
+            value["delivered"] = ahead
+        config_file.save(self._path, config_file.merged(value, self._unknown))
+
+
+def _level(name: str) -> int:
+    level = int(name)
+    if not 1 <= level <= DELAY_LEVEL_MAX:
+        raise ValueError(f"expected a level from 1 to {DELAY_LEVEL_MAX}")
+    return level
+
+
+def _offset(name: str, value: object) -> tuple[int, int]:
+    level = _level(name)
+    if not isinstance(value, int) or value < 0:
+        raise ValueError("expected an offset")
+    return level, value
+
+
+def _ahead(name: str, value: object) -> list[tuple[int, int]]:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of offsets")
+    return [_offset(name, offset) for offset in value]
+
+
+class Scheduler:
+    name = "scheduler"
+    slot = SCHEDULER.slot
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._file = DelayOffsets(settings.config_dir / DELAY_FILE)
+        self._gate = ReplicaPen(segment)
+        self._begun = False
+        self._waiting: Snapshot | None = None
+        self._save_at = 0.0
+
+    def start(self) -> None:
+        files = StoreFiles(self._settings.store_root)
+        self._loop = ScheduleLoop(
+            self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
+            file_entries=self._settings.store.queue_file_entry_count,
+            delays_ms=self._settings.delay_levels_ms)
+        if not self._gate.settling:
+            self._begin()
+
+    def _begin(self) -> None:
+        """
+        Where all that was delivered can be told by its queue (FO10): a delivery that is in the log,
+        and whose delayed message has no entry yet, would be made again.
+        """
+        offsets, position, ahead = self._load()
+        if not self._loop.known:
+            if position < 0 and self._settings.failover.enable:      # exact when this run began
+                position = self._segment.log_state()["begun" if offsets else "first"]
+            self._loop.load(offsets, position, ahead)
+            # before the first delivery: a file without a position would say that it is exact
+            self._save(self._loop.snapshot(), exact=False)
+        self._save_at = time.monotonic() + self._interval_s
+        self._begun = True
+
+    @property
+    def _interval_s(self) -> float:
+        return self._settings.broker.delay_offsets_persist_interval_ms / 1000
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings
+        self._loop.set_delays(settings.delay_levels_ms)
+        self._save_at = min(self._save_at, time.monotonic() + self._interval_s)
+
+    def _load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
+        """What the file says; unusable, it ends the start: without it all would come again."""
+        try:
+            return self._file.load()
+        except (config_file.ConfigFileError, OSError) as error:
+            complain(str(error))
+            raise SystemExit(1) from error
+
+    def work(self, turn_ms: int) -> None:
+        if not self._begun:
+            if self._gate.settling:
+                time.sleep(SETTLE_LOOK_S)
+                return
+            self._begin()
+        self._loop.run(turn_ms)
+        self._say()
+        self._save_when_due()
+
+    def stop(self) -> None:
+        """After those who send, before the writer."""
+        if not self._begun:
+            return
+        exact = self._loop.end(END_MS)
+        self._say()
+        self._save(self._loop.snapshot(), exact=exact)
+
+    def _save_when_due(self) -> None:
+        """
+        What the file says is on disk before the file is: after a power cut a message is delivered
+        again rather than never.
+        """
+        if self._waiting is None:
+            if time.monotonic() < self._save_at:
+                return
+            self._waiting = self._loop.snapshot()
+        if self._loop.flushed >= self._waiting.end:
+            known, self._waiting = self._waiting, None
+            self._save_at = time.monotonic() + self._interval_s
+            self._save(known, exact=False)
+
+    def _save(self, known: Snapshot, *, exact: bool) -> None:
+        try:
+            self._file.save(known, exact=exact)
+        except OSError as error:
+            log.error("delayOffset.json cannot be written: %s", error)
+
+    def _say(self) -> None:
+        notes, more = self._loop.notes()
+        for kind, level, offset, position in notes:
+            if kind == NoteKind.NOTE_LOG_BROKEN:
+                log.error("the log cannot be read at position %d: messages that were delivered "
+                          "behind it may be delivered again", position)
+            else:
+                log.error("the message at offset %d of delay level %d is not delivered: %s", offset,
+                          level, NOTES[kind])
+        if more:
+            log.error("%d more delayed messages are not delivered", more)
+
+
+def wanted(inherited: Inherited) -> bool:
+    """A slave's delayed messages are delivered by its master, and come with its log."""
+    return not inherited.settings.is_slave
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Scheduler(settings, segment), inherited.settings, segment)

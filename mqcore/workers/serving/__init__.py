@@ -1,0 +1,1 @@
+"""Processes that clients connect to: pull-serving-N and the name server."""

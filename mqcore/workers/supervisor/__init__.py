@@ -1,0 +1,1 @@
+"""The parent of all processes: starts them, watches them, stops them."""

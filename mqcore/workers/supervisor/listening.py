@@ -1,0 +1,67 @@
+"""The sockets of a run: opened by the supervisor, inherited by who serves them."""
+from __future__ import annotations
+
+import socket
+
+from mqcore.broker.settings.model import Settings
+from mqcore.workers.process.inherited import Listeners
+
+BACKLOG = 4096
+
+
+class ListenError(RuntimeError):
+    """A port cannot be had; the text names its setting."""
+
+
+def open_listeners(settings: Settings, serving_count: int, *, embedded: bool) -> Listeners:
+    """All of them, or none. Raises ListenError."""
+    result = Listeners(serving=[[] for _ in range(serving_count)])
+    try:
+        _open(result, settings, embedded=embedded)
+    except ListenError:
+        result.close()
+        raise
+    return result
+
+
+def _open(result: Listeners, settings: Settings, *, embedded: bool) -> None:
+    broker = settings.broker
+    ports = [(broker.listen_port, False)]
+    if settings.fast_port is not None:
+        ports.append((settings.fast_port, True))
+    for port, fast in ports:
+        several = len(result.serving) > 1
+        if several:                # SO_REUSEPORT alone would share with another broker
+            listen(broker.listen_host, port, "broker.listen_port").close()
+        for sockets in result.serving:
+            sockets.append((listen(broker.listen_host, port, "broker.listen_port", share=several),
+                            fast))
+    follows = settings.follows     # its port is taken, and opened when it leads
+    if settings.replication.listen:
+        result.replication.append(listen(broker.listen_host, settings.ha_port, "replication.port",
+                                         opened=not follows))
+    if embedded:
+        result.namesrv.append(listen(settings.namesrv.listen_host, settings.namesrv.listen_port,
+                                     "namesrv.listen_port"))
+
+
+def listen(host: str, port: int, key: str, *, share: bool = False,
+           opened: bool = True) -> socket.socket:
+    """
+    A listening socket that does not block; opened: else it has its port, and who comes is refused.
+    Raises ListenError naming the setting.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if share:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((host, port))
+        if opened:
+            listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ListenError(
+            f"{host}:{port} ({key}) cannot be listened on: {error.strerror}") from error
+    return listener

@@ -1,0 +1,1 @@
+"""The writer's process: the commit log, its clock, and the disk that it is on."""
