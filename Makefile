@@ -141,9 +141,11 @@ lint: tools
 docs: tools
 	$(BIN)/python -m docs.reference
 
-# -- defaults of settings, from their model into config/broker.toml and docs/configuration.md
+# -- defaults of settings, from their model into config/broker.toml and docs/configuration.md; the
+#    table of docs/metrics.md
 settings: build
 	$(BIN)/python -m docs.settings
+	$(BIN)/python -m docs.metrics
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

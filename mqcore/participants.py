@@ -119,6 +119,8 @@ HA_MASTER = _row("ha-master", stop=6, follows=True, optional=True, room="replica
 HA_SLAVE = _row("ha-slave", stop=4, results=256 * KIB, optional=True, room="replication")
 # lets another lead when all that was acknowledged has reached the others
 FAILOVER = _row("failover", stop=7, optional=True, section="failover")
+# answers how the others are, from the first of a start to the last of a stop
+HTTP = _row("http", start=Start.BESIDE, stop=7, section="http", room="serving")
 
 PARTICIPANTS = tuple(_rows)
 SLOT_COUNT = sum(row.count_max for row in PARTICIPANTS)

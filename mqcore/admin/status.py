@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import json
 import time
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,13 @@ import posix_ipc
 from mqcore.admin.lines import say
 from mqcore.broker.requests.transaction_checks import figures
 from mqcore.figures import FIGURES
-from mqcore.layout import Refusal, WorkerState
+from mqcore.layout import WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.refused import refusal, word
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
@@ -28,13 +28,6 @@ PREFIX = "mqcore-"
 ROLES = {"master": (HA_MASTER,), "slave": (HA_SLAVE, COORDINATOR),     # who counts what they do
          "middle": (HA_SLAVE, COORDINATOR, HA_MASTER)}
 OF_ALL_ROLES = {"role", "overtaken_messages"}
-UNREADABLE, QUEUES_FAILED = "dispatcher behind", "queues failed"
-ELSEWHERE = "store moved"
-
-
-def word(member: IntEnum) -> str:
-    """A member of a native enum as people read it: REFUSAL_DISK_FULL is `disk full`."""
-    return member.name.partition("_")[2].replace("_", " ").lower()
 
 
 def describe(name: str) -> dict[str, object] | None:
@@ -84,17 +77,6 @@ def process_rows(segment: Segment, supervisor: int, now_ms: int) -> list[dict[st
             "up_s": max(0, now_ms - state["started_ms"]) // 1000 if state["started_ms"] else None,
         })
     return rows
-
-
-def refusal(log: dict[str, int]) -> str:
-    """Why sends are refused now, if they are."""
-    if log["elsewhere"]:
-        return ELSEWHERE
-    if log["unreadable"]:
-        return UNREADABLE
-    if log["refusal"] == Refusal.REFUSAL_NONE and log["queue_error"]:
-        return QUEUES_FAILED
-    return word(Refusal(log["refusal"]))
 
 
 def delayed(segment: Segment) -> int:

@@ -98,6 +98,16 @@ cdef class QueueLives:
         """How many queues have a place in the table; their numbers are below it."""
         return self.count()
 
+    def topics(self, int32_t first) -> list[str]:
+        """The topics of the queues from this place on; a queue keeps its own. Anybody."""
+        cdef int32_t number
+        cdef QueueEntry* entry
+        result = []
+        for number in range(max(first, 0), self.count()):
+            entry = &self.shm.queues[number]
+            result.append((<bytes>entry.topic[:entry.topic_length]).decode("utf-8", "replace"))
+        return result
+
     def state(self, int32_t number) -> QueueState:
         """One queue as it is now. Anybody."""
         if not 0 <= number < self.count():

@@ -546,6 +546,15 @@ cdef class TableReader:
             return None
         return (view.version, view.kind, [view.codes[i] for i in range(view.code_count)])
 
+    def counts(self) -> tuple[int, int]:
+        """How many topics and groups there are."""
+        cdef int32_t number, topics = 0, groups = 0
+        for number in range(load_i32_acquire(&self.shm.head.topic_count)):
+            topics += load_i32_acquire(&self.shm.topics[number].live) != 0
+        for number in range(load_i32_acquire(&self.shm.head.group_count)):
+            groups += load_i32_acquire(&self.shm.groups[number].live) != 0
+        return topics, groups
+
     def break_off(self, str topic) -> None:
         """For tests: leave a topic's entry as a writer does that dies in the middle of a change."""
         cdef bytes raw = topic.encode()

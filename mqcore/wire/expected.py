@@ -11,7 +11,7 @@ from msgspec import Meta
 from mqcore.wire.printable import SHOWN_MAX
 
 NEAR_MAX = 3                       # names that a message offers
-LISTED_MAX = 10                    # names that it lists when none looks like the wrong one
+LISTED_MAX = 12                    # names that it lists when none looks like the wrong one
 
 
 def wrong(source: str, key: str, value: Any, wanted: str) -> str:

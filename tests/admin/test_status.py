@@ -14,7 +14,6 @@ import posix_ipc
 import pytest
 from click.testing import CliRunner
 
-from mqcore.admin.status import refusal
 from mqcore.admin.status import status as status_command
 from mqcore.figures import FIGURES
 from mqcore.layout import (
@@ -26,6 +25,7 @@ from mqcore.layout import (
 )
 from mqcore.participants import COORDINATOR, WRITER
 from mqcore.shm import memory
+from mqcore.shm.refused import refusal
 from mqcore.shm.segment import Segment
 from tests.support.mqcore_process import mqcore_up
 

@@ -114,6 +114,10 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         if key in SECRETS:
             raise SettingsError(f"{values.source(f'tls.{key}')}: tls.{key}: expected {wanted}")
         refuse(f"tls.{key}", wanted)
+    if not _is_address(settings.http.listen):
+        refuse("http.listen", "host:port")
+    if settings.http.enable and settings.http.address[1] in _ports(settings):
+        refuse("http.listen", "a port that the broker does not use itself")
     if bool(settings.acl.client_access_key) != bool(settings.acl.client_secret_key_file):
         refuse("acl.client_access_key", "its secret key in the file acl.client_secret_key_file, or "
                "neither of them")
@@ -183,11 +187,14 @@ def _failover_trouble(settings: Settings) -> tuple[str, str] | None:
     return None
 
 
+def _ports(settings: Settings) -> list[int | None]:
+    """Those for clients."""
+    ports = [settings.broker.listen_port, settings.fast_port]
+    return [*ports, settings.namesrv.listen_port] if settings.namesrv.embedded else ports
+
+
 def _port_trouble(settings: Settings) -> tuple[str, str] | None:
-    others = [settings.broker.listen_port, settings.fast_port]
-    if settings.namesrv.embedded:
-        others.append(settings.namesrv.listen_port)
-    if settings.ha_port in others or settings.ha_port > PORT_MAX:
+    if settings.ha_port in _ports(settings) or settings.ha_port > PORT_MAX:
         return "replication.port", "a port that nothing else here uses, or 0 for listen_port + 1"
     return None
 

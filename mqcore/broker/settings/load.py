@@ -22,6 +22,7 @@ from mqcore.broker.settings.model import (
     BrokerSettings,
     EmbeddedNamesrvSettings,
     FailoverSettings,
+    HttpSettings,
     LimitSettings,
     LogSettings,
     ProcessSettings,
@@ -74,6 +75,7 @@ def load(
         acl=AclSettings(**values.section("acl")),
         replication=ReplicationSettings(**values.section("replication")),
         failover=FailoverSettings(**values.section("failover")),
+        http=HttpSettings(**values.section("http")),
         file=str(path) if path is not None else "",
         stock=report,
     )

@@ -222,6 +222,21 @@ class FailoverSettings(Struct, frozen=True, kw_only=True):
 FAILOVER_FILES = ("etcd_ca_file", "etcd_cert_file", "etcd_key_file", "etcd_password_file")
 
 
+class HttpSettings(Struct, frozen=True, kw_only=True):
+    """Metrics and health over HTTP (docs/metrics.md)."""
+
+    enable: bool = False
+    listen: Annotated[str, Meta(max_length=259)] = "127.0.0.1:10980"
+    metrics_topics_max: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    metrics_groups_max: Annotated[int, Meta(ge=1, le=100_000)] = 5_000
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`."""
+        host, _, port = self.listen.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
 class LogSettings(Struct, frozen=True, kw_only=True):
     """What the processes write about themselves."""
 
@@ -252,7 +267,7 @@ def bracketed(host: str) -> str:
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings of one broker. The first ten fields are the sections of the TOML file."""
+    """All settings of one broker. The first eleven fields are the sections of the TOML file."""
 
     broker: BrokerSettings = BrokerSettings()
     store: StoreSettings = StoreSettings()
@@ -264,6 +279,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     acl: AclSettings = AclSettings()
     replication: ReplicationSettings = ReplicationSettings()
     failover: FailoverSettings = FailoverSettings()
+    http: HttpSettings = HttpSettings()
     file: str = ""                          # the file that was given, "" when none
     stock: StockReport = StockReport()
     follows: bool = False                   # elections: another one leads, as far as is known
@@ -376,4 +392,5 @@ SECTIONS: dict[str, type[Struct]] = {
     "acl": AclSettings,
     "replication": ReplicationSettings,
     "failover": FailoverSettings,
+    "http": HttpSettings,
 }

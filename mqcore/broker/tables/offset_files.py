@@ -282,6 +282,49 @@ def _entry(line: bytes) -> Changes | Identity | None:
     return int(size), int(crc)
 
 
+def saved(path: Path, bytes_max: int) -> dict[str, dict[int, int]] | None:
+    """
+    The pairs as `topic@group` with their offsets, read while their owner writes: at most
+    as old as the last write. None: a file has more than `bytes_max`, or is none.
+
+    The journal is read first: one of an older JSON file says nothing that the newer one has not.
+    """
+    journal = _up_to(path.with_suffix(".journal"), bytes_max)
+    # between two renames only the .bak is there, to which the journal belongs
+    raw = _up_to(path, bytes_max) or _up_to(files.beside(path, ".bak"), bytes_max)
+    if journal is None or raw is None:
+        return None
+    try:
+        table = _decode(raw).get(MEMBER) if raw else {}
+    except fastjson.JsonError:
+        return None
+    if not isinstance(table, dict):
+        return None
+    base = len(raw), zlib.crc32(raw)
+    belongs = False
+    for line in journal.splitlines(keepends=True):
+        entry = _entry(line)
+        if entry is None:
+            break
+        if isinstance(entry, tuple):
+            belongs = belongs or entry == base
+        elif belongs:
+            table.update({key: queues or {} for key, queues in entry.items()})
+    return table
+
+
+def _up_to(path: Path, bytes_max: int) -> bytes | None:
+    """A file's bytes, none if it is missing; None: there are more."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(bytes_max + 1)
+    except FileNotFoundError:
+        return b""
+    except OSError:
+        return None
+    return raw if len(raw) <= bytes_max else None
+
+
 class _Checked(dict[str, dict[int, int]]):
     """A table whose every value is known to be sound."""
 

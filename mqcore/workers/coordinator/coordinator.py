@@ -150,11 +150,12 @@ class Coordinator:
         self._own = OwnMessages(LogProducer(
             segment, COORDINATOR.producer, (own.advertised_ip, own.listen_port),
             segment.incarnation(COORDINATOR.slot)), own.cluster)
-        self._queues = SharedQueues(segment, self._now_ms, self._own, lambda: self._following)
         given = self._inherited
+        self._queues = SharedQueues(segment, self._now_ms, self._own, lambda: self._following)
         self._registrar = Registrar(
             settings, self._apply_order, self._adopt, self._pen, account=given.namesrv_account,
-            embedded_namesrv=given.embedded_namesrv, kept_tls=given.kept_tls.settings)
+            embedded_namesrv=given.embedded_namesrv, kept_tls=given.kept_tls.settings,
+            figures=self._figures)
         tables = SharedTables(segment, settings)
         self._broker = Broker(settings, Ports(
             store=reader, tables=tables, connections=self._rings, appender=self._own,
@@ -163,8 +164,7 @@ class Coordinator:
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
             wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
         ), self._changes, self._spawn)
-        self._checks = CheckRing(segment)
-        self._transactions = TransactionChecks(self._broker.core)
+        self._checks, self._transactions = CheckRing(segment), TransactionChecks(self._broker.core)
         shown = segment.log_state()["dispatched"]
         self._load()
         self._following = self._follower() if settings.is_slave else None

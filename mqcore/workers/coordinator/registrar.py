@@ -12,6 +12,7 @@ from mqcore.broker.settings.model import Settings
 from mqcore.client.pool import ConnectionPool
 from mqcore.client.registration import RegisterResult, Registration
 from mqcore.layout import LEADERSHIP_FOLLOWS
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.tls.contexts import OWN_FILES, client_context, own_context
 from mqcore.tls.renewed import Renewed
@@ -29,16 +30,18 @@ class Registrar:
     def __init__(self, settings: Settings, on_ordered: Callable[[list[str]], None],
                  on_master: Callable[[str, str], None], pen: LeadershipPen, *,
                  embedded_namesrv: bool = False, account: Account | None = None,
-                 kept_tls: TlsSettings | None = None) -> None:
+                 kept_tls: TlsSettings | None = None, figures: FigureSlots | None = None) -> None:
         """
         on_ordered: hears which topics are ordered; on_master: in a slave, of its master: the
         address for clients, and the one for the log; pen: whether an elected one still leads, and
         whether a master was overtaken;
         account: as which the broker registers at the name server beside it; kept_tls: with copies
-        of the TLS files in force, for a successor.
+        of the TLS files in force, for a successor; figures: where it shows how many name servers
+        know the broker.
         """
         self.settings = settings
         self._pen = pen
+        self._figures = figures
         self._on_master = on_master
         self._embedded = embedded_namesrv
         self._renewed = (
@@ -98,6 +101,8 @@ class Registrar:
                 self.settings.broker.namesrv_addrs, registration.ext, registration.body,
                 oneway=one_way, timeout=self.settings.broker.register_timeout_ms / 1000)
         finally:
+            if self._figures is not None and not one_way:        # one-way: without answers
+                self._figures.put("registered_namesrvs", len(results))
             if done is not None:
                 done()
         if results and results[0].order_topics is not None:

@@ -120,8 +120,13 @@ def live(inherited: Inherited, _index: int) -> None:
     kept_tls = inherited.kept_tls.settings
 
     def stop_requested() -> bool:
-        """A signal may reach all processes at once; the broker unregisters here before it ends."""
+        """
+        Asked once a second. A signal may reach all processes at once; the broker unregisters here
+        before it ends.
+        """
         nonlocal deadline
+        if settings.http.enable:                   # only health checks read it
+            segment.beat(NAMESRV.slot, time.time_ns() // 1_000_000)
         if not segment.stop_requested(NAMESRV.slot):
             return False
         deadline = min(deadline, time.monotonic() + UNREGISTER_WAIT_S)

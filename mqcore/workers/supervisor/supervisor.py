@@ -60,6 +60,7 @@ from mqcore.workers.process.accounts import run_account
 from mqcore.workers.process.descriptors import TooFewDescriptors
 from mqcore.workers.process.inherited import Inherited, Listeners
 from mqcore.workers.process.layout import StoreFiles
+from mqcore.workers.process.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.process.live import SettingsNow, set_log_level
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Orders, Terminal
@@ -72,7 +73,6 @@ from mqcore.workers.process.stopping import (
 from mqcore.workers.supervisor import limits
 from mqcore.workers.supervisor.children import Child, Starved, doing, spoken
 from mqcore.workers.supervisor.limits import LimitError
-from mqcore.workers.supervisor.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.supervisor.place import Place, live_run
 from mqcore.workers.writer import kept_clock
 from mqcore.workers.writer.writer import EXIT_DAMAGED
@@ -435,6 +435,8 @@ class Supervisor:
             os._exit(code)
 
     def _sleep(self, timeout_ms: int) -> None:
+        if self._settings.http.enable:             # only health checks read it
+            self._segment.beat(SUPERVISOR.slot, time.time_ns() // 1_000_000)
         for fd, _ in self._bell.poll(max(timeout_ms, 0) / 1000):
             with contextlib.suppress(BlockingIOError):
                 os.read(fd, 4096)

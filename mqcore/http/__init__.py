@@ -1,0 +1,1 @@
+"""Metrics and health of a broker over HTTP, read from its shared memory (docs/metrics.md)."""

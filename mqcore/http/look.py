@@ -1,0 +1,245 @@
+"""
+One scrape's view: shared memory, /proc and the store's folders, summed up as the metrics need it.
+
+A Watcher lives as long as its process and keeps what does not change: the names of queues, and
+which topics and groups have series of their own. A Look is one scrape.
+"""
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE
+from mqcore.broker.tables.offset_files import saved
+from mqcore.http.processes import Process, of_run
+from mqcore.shm.pull_counts import COLUMNS, PullCountReader
+from mqcore.shm.retention import QueueLives
+from mqcore.shm.segment import Segment
+from mqcore.shm.tables import TableReader
+from mqcore.stamps import Stamp, stamp
+from mqcore.wire.codes import DLQ_PREFIX, QUEUE_COUNT_MAX
+
+OTHER = "_other"                       # what has no series of its own
+OFFSETS_BYTES_MAX = 4 << 20            # of a file: decoding more takes too long for a scrape
+COUNTS = 3                             # of QueueLives.counts: offset, bytes, requests
+MESSAGES, SIZE = 3, 4                  # of PullCountReader.rows, behind queue and group
+
+Key = TypeVar("Key", bound=Hashable)
+Pair = tuple[str, str]                 # consumer group, topic
+
+
+class Bounded(Generic[Key]):
+    """The keys that have series of their own: the first ones, until they disappear."""
+
+    def __init__(self, count_max: int, other: Key) -> None:
+        self.count_max = count_max
+        self._other = other
+        self._own: dict[Key, None] = {}
+        self.folded = 0
+
+    def keep(self, present: Mapping[Key, object]) -> None:
+        """Take in new keys, in place of keys that have gone."""
+        if len(self._own) >= self.count_max:
+            self._own = {key: None for key in self._own if key in present}
+        for key in present:
+            if len(self._own) >= self.count_max:
+                break
+            self._own[key] = None
+        self.folded = len(present) - sum(key in self._own for key in present)
+
+    def summed(self, values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+        """The values of keys that have series, and the sum of all others."""
+        sums: dict[Key, float] = {}
+        own, other = self._own, self._other
+        for key, value in values:
+            if key not in own:
+                key = other
+            sums[key] = sums.get(key, 0) + value
+        return sums
+
+
+class SavedOffsets:
+    """
+    How far groups have come, from the coordinator's files: it is not asked, so it may hang.
+
+    They are as old as broker.offsets_persist_interval_ms says; too long ones are not read.
+    """
+
+    def __init__(self, settings: Settings, lives: QueueLives) -> None:
+        name = LIGHT_FILE if settings.store.light_queues_enable else PLAIN_FILE
+        self._path = settings.config_dir / name
+        self._lives = lives
+        self._stamps: tuple[Stamp, ...] = ()
+        self._rows: list[tuple[Pair, list[int], list[int]]] | None = None
+
+    def rows(self) -> list[tuple[Pair, list[int], list[int]]] | None:
+        """Pair, numbers of queues, and how far it is in each; None: they cannot be read."""
+        stamps = stamp(self._path), stamp(self._path.with_suffix(".journal"))
+        if stamps != self._stamps:
+            self._stamps = stamps
+            table = saved(self._path, OFFSETS_BYTES_MAX)
+            self._rows = None if table is None else list(self._known(table))
+        return self._rows
+
+    def _known(
+        self, table: dict[str, dict[int, int]]
+    ) -> Iterator[tuple[Pair, list[int], list[int]]]:
+        """The entries of queues that exist."""
+        for key, queues in table.items():
+            topic, _, group = key.partition("@")
+            numbers, offsets = [], []
+            for queue, offset in queues.items():
+                number = self._lives.numbers([(topic, queue)]) if 0 <= queue < QUEUE_COUNT_MAX \
+                    else []
+                if number:
+                    numbers += number
+                    offsets.append(offset)
+            if numbers:
+                yield (group, topic), numbers, offsets
+
+
+class Watcher:
+    """State that a process keeps between scrapes."""
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self.settings = settings
+        self.segment = segment
+        self.lives = QueueLives(segment)
+        self.pulls = PullCountReader(segment)
+        self.tables = TableReader(segment)
+        self.topics: Bounded[str] = Bounded(settings.http.metrics_topics_max, OTHER)
+        self.groups: Bounded[Pair] = Bounded(settings.http.metrics_groups_max, (OTHER, OTHER))
+        self.lags: Bounded[Pair] = Bounded(settings.http.metrics_groups_max, (OTHER, OTHER))
+        self.dead_letters: Bounded[str] = Bounded(settings.http.metrics_groups_max, OTHER)
+        self.offsets = SavedOffsets(settings, self.lives)
+        self._groups: dict[int, str] = {}
+        self._number: dict[str, int] = {}
+        self.names: list[str] = []          # of topics, each once
+        self.topic_of: list[int] = []       # by queue: which of the names; a queue keeps its own
+
+    def learn(self) -> None:
+        """The topics of queues that are new."""
+        for topic in self.lives.topics(len(self.topic_of)):
+            at = self._number.setdefault(topic, len(self.names))
+            if at == len(self.names):
+                self.names.append(topic)
+            self.topic_of.append(at)
+
+    def group(self, number: int) -> str:
+        """A group's name by its number in shared memory."""
+        name = self._groups.get(number)
+        if name is None:
+            name = self._groups[number] = self.pulls.group(number)
+        return name
+
+
+class Look:
+    """The state at one moment; each part is read when a metric asks for it."""
+
+    def __init__(self, watcher: Watcher) -> None:
+        self.watcher = watcher
+        self.settings = watcher.settings
+        self.segment = watcher.segment
+        self.began = time.perf_counter()
+        self.now_ms = time.time_ns() // 1_000_000
+
+    @cached_property
+    def processes(self) -> list[Process]:
+        return list(of_run(self.segment))
+
+    @cached_property
+    def log(self) -> dict[str, int]:
+        return self.segment.log_state()
+
+    @cached_property
+    def _ends(self) -> tuple[list[int], list[int]]:
+        """By topic: messages, bytes."""
+        watcher = self.watcher
+        counts = watcher.lives.counts()
+        watcher.learn()                    # more than are counted, when one has come meanwhile
+        words = memoryview(counts).cast("q")
+        messages = [0] * len(watcher.names)
+        sizes = [0] * len(watcher.names)
+        for topic, end, size in zip(watcher.topic_of, words[0::COUNTS].tolist(),
+                                    words[1::COUNTS].tolist(), strict=False):
+            messages[topic] += end
+            sizes[topic] += size
+        watcher.topics.keep({name: None for name, count in zip(
+            watcher.names, messages, strict=True) if count})
+        return messages, sizes
+
+    def messages_in(self) -> dict[str, float]:
+        return self._of_topics(self._ends[0])
+
+    def bytes_in(self) -> dict[str, float]:
+        return self._of_topics(self._ends[1])
+
+    def _of_topics(self, values: list[int]) -> dict[str, float]:
+        messages = self._ends[0]
+        return self.watcher.topics.summed(
+            (name, value) for name, value, count in zip(
+                self.watcher.names, values, messages, strict=True) if count)
+
+    def dead_letters(self) -> dict[str, float]:
+        """By group, whether its topic is told apart or not."""
+        counts = {name.removeprefix(DLQ_PREFIX): count for name, count in zip(
+            self.watcher.names, self._ends[0], strict=True)
+            if count and name.startswith(DLQ_PREFIX)}
+        self.watcher.dead_letters.keep(counts)
+        return self.watcher.dead_letters.summed(counts.items())
+
+    @cached_property
+    def _pulled(self) -> dict[Pair, list[int]]:
+        """Messages and bytes that groups took of topics."""
+        watcher = self.watcher
+        sums: dict[Pair, list[int]] = {}
+        for serving in range(self.segment.serving_count):
+            table = watcher.pulls.rows(serving)
+            watcher.learn()
+            words = memoryview(table).cast("q").tolist()
+            for at in range(0, len(words), COLUMNS):
+                pair = (watcher.group(words[at + 1]),
+                        watcher.names[watcher.topic_of[words[at]]])
+                sums_of = sums.setdefault(pair, [0, 0])
+                sums_of[0] += words[at + MESSAGES]
+                sums_of[1] += words[at + SIZE]
+        watcher.groups.keep(sums)
+        return sums
+
+    def messages_out(self) -> dict[Pair, float]:
+        return self.watcher.groups.summed(
+            (pair, sums[0]) for pair, sums in self._pulled.items())
+
+    def bytes_out(self) -> dict[Pair, float]:
+        return self.watcher.groups.summed(
+            (pair, sums[1]) for pair, sums in self._pulled.items())
+
+    @cached_property
+    def lag(self) -> dict[Pair, float]:
+        """Messages that groups have not committed yet; nothing where offsets cannot be read."""
+        rows = self.watcher.offsets.rows() or []
+        ends = memoryview(self.watcher.lives.counts()).cast("q")[0::COUNTS].tolist()
+        lags = {pair: sum(max(0, ends[number] - offset) for number, offset in zip(
+            numbers, offsets, strict=True)) for pair, numbers, offsets in rows}
+        self.watcher.lags.keep(lags)
+        return self.watcher.lags.summed(lags.items())
+
+    @cached_property
+    def disks(self) -> dict[str, tuple[int, float]]:
+        """Folder of the store -> bytes that are free, share that is used."""
+        folders = self.settings.log_folders
+        found = {}
+        for folder in dict.fromkeys((self.settings.store_root, *folders.all())):
+            try:
+                disk = os.statvfs(folder)
+            except OSError:                # taken away: the writer says so
+                continue
+            used = disk.f_blocks - disk.f_bfree
+            found[str(Path(folder))] = (disk.f_bavail * disk.f_frsize,
+                                        used / max(1, used + disk.f_bavail))
+        return found

@@ -1,0 +1,139 @@
+"""
+The http process: answers scrapes and probes, for Prometheus and for service managers.
+
+Reads     shared memory, /proc, consumerOffset.json
+Owns      its listening socket and connections
+Wakes     no process, and waits for none: it answers while another process hangs
+Restarts  with its port opened again
+"""
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any
+
+from mqcore.broker.settings.exposure import is_loopback
+from mqcore.broker.settings.model import Settings
+from mqcore.http import health, metrics, text
+from mqcore.http.look import Look, Watcher
+from mqcore.http.server import TEXT, Answer, Asked, HttpServer
+from mqcore.participants import HTTP
+from mqcore.shm.segment import Segment
+from mqcore.workers.process import loop
+from mqcore.workers.process.inherited import Inherited
+from mqcore.workers.process.listening import ListenError, listen
+
+JSON = "application/json"
+PATHS = ("/metrics", "/metrics/queues", "/healthz", "/readyz")
+
+log = logging.getLogger("mqcore.http")
+
+
+class Http:
+    name = "http"
+    slot = HTTP.slot
+
+    def __init__(self, settings: Settings, segment: Segment) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._watcher = Watcher(settings, segment)
+        self._host, self._port = settings.http.address
+        self._server: HttpServer | None = None
+        self._said = ""
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._rung = asyncio.Event()
+        self._loop.set_exception_handler(self._on_trouble)
+        self._loop.add_reader(self._segment.bell(self.slot), self._on_bell)
+        self._loop.run_until_complete(self._open())
+        if not is_loopback(self._host):
+            log.warning("other hosts reach http.listen (%s), which asks for no account, and "
+                        "shows names of topics and groups", self._settings.http.listen)
+
+    def reconfigure(self, settings: Settings) -> None:
+        self._settings = self._watcher.settings = settings
+
+    def work(self, turn_ms: int) -> None:
+        self._loop.run_until_complete(self._turn(turn_ms / 1000))
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._loop.run_until_complete(self._server.stop())
+        self._loop.close()
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def _on_bell(self) -> None:
+        os.eventfd_read(self._segment.bell(self.slot))
+        self._rung.set()
+
+    def _on_trouble(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Too few descriptors pass; an error of ours ends the process."""
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            log.warning("%s: %s", context["message"], error)
+        else:
+            self._error = error
+            self._rung.set()
+
+    async def _turn(self, seconds: float) -> None:
+        if self._server is None:
+            await self._open()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+        self._rung.clear()
+        if self._error is not None:
+            raise self._error
+
+    async def _open(self) -> None:
+        """A port that another program has is tried again in each turn: the broker is not for it."""
+        try:
+            listener = listen(self._host, self._port, "http.listen")
+        except ListenError as error:
+            if str(error) != self._said:
+                self._said = str(error)
+                log.warning("there are no metrics and no answers to probes: %s", error)
+            return
+        if self._said:
+            log.warning("%s is listened on now", self._settings.http.listen)
+        self._server = HttpServer(self._answer, own_machine=is_loopback(self._host))
+        await self._server.start(listener)
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _answer(self, asked: Asked) -> Answer:
+        now_ms = time.time_ns() // 1_000_000
+        if asked.path == "/healthz":
+            return _checks(health.alive(self._segment, now_ms))
+        if asked.path == "/readyz":
+            return _checks(health.ready(self._segment, self._settings, now_ms))
+        if asked.path in ("/metrics", "/metrics/queues"):
+            content_type = text.accepted(asked.accept)
+            table = metrics.METRICS if asked.path == "/metrics" else metrics.QUEUES
+            return Answer(HTTPStatus.OK, content_type,
+                          metrics.scrape(Look(self._watcher), table, content_type))
+        status = HTTPStatus.OK if asked.path == "/" else HTTPStatus.NOT_FOUND
+        return Answer(status, TEXT, [f"{path}\n" for path in PATHS])
+
+
+def _checks(checks: list[health.Check]) -> Answer:
+    ok = all(check.ok for check in checks)
+    body = {"ok": ok, "checks": [asdict(check) for check in checks]}
+    return Answer(HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE, JSON,
+                  [json.dumps(body, indent=2) + "\n"])
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Http(settings, segment), inherited.settings, segment)

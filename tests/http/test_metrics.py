@@ -1,0 +1,141 @@
+"""A scrape of shared memory without a broker: bounds, names, and its cost."""
+from __future__ import annotations
+
+import time
+from array import array
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families as plain_families
+
+from docs import metrics as document
+from mqcore.broker.settings.load import load
+from mqcore.figures import FIGURES
+from mqcore.http import metrics, text
+from mqcore.http.look import Bounded, Look, Watcher
+from mqcore.shm.pull_counts import PullCountPen
+from mqcore.shm.retention import QueueLives
+from mqcore.shm.segment import Segment
+from mqcore.shm.tables import TableWriter
+from tests.http.asking import values
+from tests.store.harness import new_segment
+
+TOPICS = 10_000
+QUEUES_OF_ONE = 4
+SCRAPE_S_MAX = 0.050               # of a processor
+TRIES = 20
+
+
+class Filled(QueueLives):
+    """As if each queue had messages: its number, plus one. Names are read from memory."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment)
+        counts = [[number + 1, 0, 0] for number in range(self.queue_count)]
+        self._counts = array("q", [word for row in counts for word in row]).tobytes()
+
+    def counts(self) -> bytes:
+        super().counts()
+        return self._counts
+
+
+def filled(topics: list[str], queues: int = 1, **limits: int) -> Watcher:
+    made = new_segment(queues=max(2048, len(topics) * queues), groups=1024, subscriptions=65536)
+    lives = QueueLives(made)
+    for topic in topics:
+        for queue in range(queues):
+            lives.set_restart(topic, queue, 0)
+    settings = load(None, {}, [f"http.{key}={value}" for key, value in limits.items()])
+    watcher = Watcher(settings, made)
+    watcher.lives = Filled(made)
+    return watcher
+
+
+def scraped(watcher: Watcher, content_type: str = text.PLAIN) -> str:
+    return "".join(metrics.scrape(Look(watcher), metrics.METRICS, content_type))
+
+
+def test_topics_beyond_the_limit_are_one_sum_and_are_counted() -> None:
+    watcher = filled([f"T{number}" for number in range(10)], metrics_topics_max=3)
+    found = list(plain_families(scraped(watcher)))
+    name = "rocketmq_messages_in_total"
+    assert [values(found, name, topic=f"T{number}") for number in range(4)] == [[1], [2], [3], []]
+    assert values(found, name, topic="_other") == [4 + 5 + 6 + 7 + 8 + 9 + 10]
+    assert values(found, "mqcore_metrics_folded", of="topics") == [7]
+
+
+def test_pairs_of_group_and_topic_have_a_limit_too() -> None:
+    watcher = filled(["T"], metrics_groups_max=2)
+    writer = TableWriter(watcher.segment)
+    pen = PullCountPen(watcher.segment, 0)
+    for number in range(5):
+        writer.publish_group(f"G{number}")
+        assert pen.add(0, number, messages=10 ** number, size=100)
+    found = list(plain_families(scraped(watcher)))
+    name = "rocketmq_messages_out_total"
+    assert [values(found, name, consumer_group=f"G{number}") for number in range(3)] == [
+        [1], [10], []]
+    assert values(found, name, consumer_group="_other", topic="_other") == [11100]
+    assert values(found, "rocketmq_throughput_out_total", consumer_group="_other") == [300]
+    assert values(found, "mqcore_metrics_folded", of="groups") == [3]
+
+
+def test_who_is_new_has_the_place_of_who_has_gone() -> None:
+    bounded = Bounded(2, "_other")
+    bounded.keep(dict.fromkeys("abc"))
+    assert bounded.summed([("a", 1), ("b", 2), ("c", 4)]) == {"a": 1, "b": 2, "_other": 4}
+    bounded.keep(dict.fromkeys("bcd"))
+    assert bounded.summed([("b", 2), ("c", 4), ("d", 8)]) == {"b": 2, "c": 4, "_other": 8}
+    assert bounded.folded == 1
+
+
+@pytest.mark.parametrize("value", [
+    'quote " and \\ backslash', "line\nbreak", 'x"} 1\nforged{a="b', "\r\t\x00\x1b[31m", "\\n", "",
+    "\N{SNOWMAN}\N{RIGHT-TO-LEFT OVERRIDE}\N{LINE SEPARATOR}", "{}[],=#", "T" * 4096])
+@pytest.mark.parametrize("content_type", [text.PLAIN, text.OPEN_METRICS])
+def test_a_label_comes_back_as_it_was(value: str, content_type: str) -> None:
+    parse = text_string_to_metric_families if content_type == text.OPEN_METRICS else plain_families
+    written = text.head("a_total", "counter", "Help.", content_type) + "".join(
+        text.samples("a_total", 'b="c"', ("topic",), [((value,), 3)])) + text.end(content_type)
+    (family,) = parse(written)
+    (sample,) = family.samples
+    assert (sample.name, sample.labels, sample.value) == (
+        "a_total", {"b": "c", "topic": value}, 3)
+
+
+def test_every_metric_has_one_name_and_every_figure_a_metric() -> None:
+    table = (*metrics.METRICS, *metrics.QUEUES)
+    assert len({metric.name for metric in table}) == len(table)
+    assert all((metric.kind == "counter") == metric.name.endswith("_total") for metric in table)
+    of_figures = sum(metric.labels == ("process",) for metric in table) - len(
+        [metric for metric in table if metric.name.startswith("mqcore_process_")])
+    assert of_figures == len(FIGURES) - len(metrics.LEFT_OUT)
+
+
+def test_the_document_has_the_table_as_it_is() -> None:
+    """`make settings` writes it."""
+    written = document.DOCUMENT.read_text(encoding="utf-8")
+    assert document.document(written) == written
+
+
+def test_dead_letters_are_told_apart_where_their_topics_are_not() -> None:
+    watcher = filled(["T", "%DLQ%a", "%DLQ%b"], metrics_topics_max=1)
+    found = list(plain_families(scraped(watcher)))
+    name = "rocketmq_send_to_dlq_messages_total"
+    assert {group: values(found, name, consumer_group=group) for group in "ab"} == {
+        "a": [2], "b": [3]}
+
+
+def test_a_scrape_of_ten_thousand_topics_is_short() -> None:
+    """The quickest of some: others use the machine, too. The first one reads all names."""
+    watcher = filled([f"topic-{number}" for number in range(TOPICS)], QUEUES_OF_ONE)
+    took = []
+    for _ in range(TRIES):
+        began = time.thread_time()
+        body = scraped(watcher)
+        took.append(time.thread_time() - began)
+        if min(took[1:], default=1.0) < SCRAPE_S_MAX:
+            break
+    print(f"first scrape {took[0] * 1000:.1f} ms, then {min(took[1:]) * 1000:.1f} ms")
+    assert body.count("\nrocketmq_messages_in_total{") == 1001
+    assert min(took[1:]) < SCRAPE_S_MAX
