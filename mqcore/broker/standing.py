@@ -167,7 +167,7 @@ def check_copy(settings: Settings, standing: Standing | None, leaders: dict[str,
 
 def check_alone(settings: Settings, living: Collection[str]) -> None:
     """
-    Before a start on a store that a restore made (mqcore/store/restored.py); living: addresses of
+    Before a run on a store that a restore made (mqcore/store/restored.py); living: addresses of
     other brokers of its name that answer. Raises StandingError when there are any: they may have
     what came after the backup.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 import time
 
 from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, LEADERSHIP_NONE
-from mqcore.participants import HA_MASTER, HA_SLAVE
+from mqcore.participants import HA_MASTER, HA_SLAVE, Participant
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.members import member_id
 from mqcore.shm.segment import Segment
@@ -25,7 +25,7 @@ def election(segment: Segment) -> dict[str, str | int]:
     etcd_silent_ms  since etcd answered; -1: it never did
     """
     pen = LeadershipPen(segment)
-    if pen.wanted[0] == LEADERSHIP_NONE:
+    if pen.wanted[0] == LEADERSHIP_NONE or not _hears(segment):
         return {}
     now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     leader = pen.leader() or (0, 0, "", "", 0, [])
@@ -43,9 +43,21 @@ def _ids(members: list[int]) -> str:
 def role_of(segment: Segment) -> str:
     """
     Of a broker that has others of its name; empty: it is alone. middle: a slave that hands its log
-    on. One that was elected began as a slave.
+    on. overtaken: a master that takes no messages, since another one has more. One that was elected
+    began as a slave.
     """
-    hears, sends = (segment.slot(row.slot)["incarnation"] > 0 for row in (HA_SLAVE, HA_MASTER))
-    if hears and sends and not LeadershipPen(segment).leads:
+    hears, sends, pen = _hears(segment), _runs(segment, HA_MASTER), LeadershipPen(segment)
+    if hears and sends and not pen.leads:
         return "middle"
+    if not hears and pen.role[0] == LEADERSHIP_FOLLOWS:
+        return "overtaken"
     return "master" if sends else "slave" if hears else ""
+
+
+def _hears(segment: Segment) -> bool:
+    return _runs(segment, HA_SLAVE)
+
+
+def _runs(segment: Segment, row: Participant) -> bool:
+    """Whether the process has run since the start."""
+    return bool(segment.slot(row.slot)["incarnation"] > 0)

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from mqcore.broker.settings.model import Settings
+from mqcore.broker.standing import StandingError
 from mqcore.replication import epochs, peers
 from mqcore.replication.epochs import Epoch, History, Standing, State
 from mqcore.replication.peers import PeerState
 from mqcore.replication.proof import ProofError, asked_for, digest, drawn, is_proven
 from mqcore.store.log.folders import LogFolders
 from mqcore.wire.command import decode, encode, response
+from mqcore.workers.failover import standing
 from mqcore.workers.failover.standing import Watch
 from tests.broker.fakes import make_bench, settings_in
 
@@ -134,6 +136,20 @@ def look(settings: Settings, stranger: Stranger, monkeypatch: pytest.MonkeyPatch
     return asyncio.run(scenario())
 
 
+def start(settings: Settings, stranger: Stranger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A master that starts asks the stranger. Raises StandingError when it must not lead."""
+    async def scenario() -> None:
+        async with stranger.listening() as address:
+            async def members(*_: Any) -> dict[str, int]:
+                return {address: 7}
+
+            monkeypatch.setattr(peers, "members", members)
+            await asyncio.to_thread(standing._ask_others, settings, Standing(MINE, State.LEADS),
+                                    300_000, None)
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("relays", [False, True])
 @pytest.mark.parametrize("start", [99_000, 4096, 0])
 def test_a_stranger_that_tells_of_one_epoch_more_stops_no_master(
@@ -150,3 +166,20 @@ def test_a_stranger_that_tells_of_one_epoch_more_stops_no_master(
     monkeypatch.setattr("mqcore.workers.failover.standing.is_proven", lambda *_: True)
     assert not look(settings, stranger, monkeypatch, overtaken)      # as before there were proofs
     assert len(overtaken) == 1
+
+
+@pytest.mark.parametrize("relays", [False, True])
+@pytest.mark.parametrize("history", [taken_over(99_000), taken_over(0), MINE],
+                         ids=["newer", "newer from the beginning", "more of the same"])
+def test_a_stranger_keeps_no_master_from_leading_that_starts(
+        settings: Settings, history: History, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture, relays: bool) -> None:
+    bench = make_bench(settings)
+    bench.store.records = {0: b"", 300_000: b""}
+    stranger = Stranger(history, 400_000, bench if relays else None)
+    start(settings, stranger, monkeypatch)
+    assert stranger.asked
+    assert "it has not shown that it has the log of epoch" in caplog.text
+    monkeypatch.setattr("mqcore.workers.failover.standing.is_proven", lambda *_: True)
+    with pytest.raises(StandingError):
+        start(settings, stranger, monkeypatch)

@@ -30,7 +30,9 @@ from mqcore.replication.epochs import (
     promoted,
 )
 from mqcore.replication.peers import PeerState
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.replica_gate import ReplicaPen
+from mqcore.store import restored
 from mqcore.store.last_run import LastRun
 from mqcore.workers.failover import standing
 from mqcore.workers.failover.elected import Rejoining
@@ -121,24 +123,69 @@ def test_who_is_no_master_is_not_taken_for_another_log(
     assert line in caplog.text
 
 
-@pytest.mark.parametrize(("name", "starts"), [("other", True), ("mine", False)])
-def test_an_address_that_another_broker_has_by_now_stops_no_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, starts: bool,
-) -> None:
-    settings = settings_in(tmp_path, *MASTER, "broker.name=mine")
-
+def others_say(monkeypatch: pytest.MonkeyPatch, **peers: PeerState) -> None:
+    """The answers of the others of its name."""
     async def states(*_: object) -> dict[str, PeerState]:
-        return {"10.0.0.9:10911": PeerState(name, settings.broker.cluster, 0, "async-master", 0, 9,
-                                            HISTORY.begun(5, "x/1", 7))}
+        return peers
 
     monkeypatch.setattr(standing, "states", states)
+
+
+@pytest.mark.parametrize(("name", "leads"), [("other", True), ("mine", False)])
+def test_an_address_that_another_broker_has_by_now_keeps_no_start_from_leading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, leads: bool,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER, "broker.name=mine")
+    others_say(monkeypatch, other=PeerState(name, settings.broker.cluster, 0, "async-master", 0, 9,
+                                            HISTORY.begun(5, "x/1", 7)))
     settings.store_root.mkdir(parents=True, exist_ok=True)
     epochs.write(settings.store_root, Standing(HISTORY, State.LEADS))
-    if starts:
-        assert standing.prepared(settings, ChangedSettings(settings)) == settings
-    else:
-        with pytest.raises(StandingError, match="epoch 2 of x/1"):
-            standing.prepared(settings, ChangedSettings(settings))
+    assert standing.prepared(settings, ChangedSettings(settings)) == settings
+    segment = new_segment()
+
+    assert standing.taken(settings, segment, LastRun(clean=True))
+
+    assert (LeadershipPen(segment).wanted == (0, 0)) == leads
+
+
+@pytest.mark.parametrize("last", [LastRun(clean=True), LastRun(clean=False)])
+@pytest.mark.parametrize("said", [
+    PeerState("mine", "c", 0, "async-master", 0, 9, HISTORY.begun(5, "x/1", 7)),
+    PeerState("mine", "c", 0, "async-master", 0, 0, HISTORY),
+    PeerState("mine", "c", 1, "slave", 0, 9, HISTORY)], ids=["newer", "copy", "more"])
+def test_a_start_that_must_not_lead_takes_nothing_and_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: PeerState, last: LastRun,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER, "broker.name=mine", "broker.cluster=c")
+    others_say(monkeypatch, other=said)
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+    before = epochs.read(settings.store_root)
+    for _ in range(2):
+        segment = new_segment()
+        assert standing.taken(settings, segment, last)
+        assert LeadershipPen(segment).wanted == (1, 0)             # it takes nothing
+        assert epochs.read(settings.store_root) == before
+    others_say(monkeypatch)
+    segment = new_segment()
+    assert standing.taken(settings, segment, last)
+    assert LeadershipPen(segment).wanted == (0, 0)
+
+
+def test_a_restored_store_that_must_not_lead_stays_a_restored_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = settings_in(tmp_path, *MASTER, "broker.name=mine", "broker.cluster=c")
+    others_say(monkeypatch, other=PeerState("mine", "c", 0, "async-master", 0, 9, HISTORY))
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    restored.mark(settings.store_root)
+    segment = new_segment()
+
+    assert standing.taken(settings, segment, LastRun(clean=True))
+
+    assert LeadershipPen(segment).wanted == (1, 0)
+    assert restored.is_marked(settings.store_root)
+    assert epochs.read(settings.store_root) is None
 
 
 def test_the_name_of_a_member_is_one_that_a_table_takes(tmp_path: Path) -> None:
@@ -304,7 +351,7 @@ def test_a_start_whose_key_or_name_servers_are_away_goes_on_and_says_so(
     assert standing.taken(settings, new_segment(), LastRun(clean=True))
 
     said = [one.getMessage() for one in caplog.records]
-    assert sum("no name server says who else" in one for one in said) == 2
+    assert sum("no name server says who else" in one for one in said) == 1
     assert any(f"without its account: {secret}: cannot be read" in one
                for one in said) == (key == "lost")
 

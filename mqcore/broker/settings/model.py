@@ -306,6 +306,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         return self.role is Role.SLAVE
 
     @property
+    def has_master(self) -> bool:
+        """Whether it asks a master for its tables; a master that was overtaken asks none."""
+        return self.replication.role is Role.SLAVE or (self.failover.enable and self.follows)
+
+    @property
     def role(self) -> Role:
         """What it is now in its set; where that is elected it changes while it runs."""
         return Role.SLAVE if self.follows else self.replication.role

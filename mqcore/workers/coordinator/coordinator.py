@@ -167,7 +167,7 @@ class Coordinator:
         self._checks, self._transactions = CheckRing(segment), TransactionChecks(self._broker.core)
         shown = segment.log_state()["dispatched"]
         self._load()
-        self._following = self._follower() if settings.is_slave else None
+        self._following = self._follower() if settings.has_master else None
         if self._queues.settling:          # a predecessor has taken over those of what was shown
             self._known_to = shown
         self._sign = MasterSign(segment)

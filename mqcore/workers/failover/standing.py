@@ -25,12 +25,14 @@ from mqcore.broker.standing import (
     with_told,
 )
 from mqcore.client.core.signature import Credentials
+from mqcore.layout import LEADERSHIP_FOLLOWS
 from mqcore.replication import epochs
 from mqcore.replication.epochs import History, Standing, State
 from mqcore.replication.identity import identity
 from mqcore.replication.peers import AnsweredError, PeerState, UnprovenError, states
 from mqcore.replication.proof import drawn, is_proven
 from mqcore.replication.role import Role
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
@@ -40,17 +42,15 @@ from mqcore.tls.settings import TlsSettings
 from mqcore.workers.process.accounts import Signing
 
 LOOK_TIMEOUT_S = 5.0              # of a registration's interval of 10 s or more
+UNTIL_STARTED = "until it is started anew it takes no messages, and does not register"
 
 log = logging.getLogger("mqcore.supervisor")
 
 
-def prepared(settings: Settings, changes: ChangedSettings,
-             tls: TlsSettings | None = None) -> Settings:
+def prepared(settings: Settings, changes: ChangedSettings) -> Settings:
     """
     The settings of this run, as the store says what the broker is; those that requests change, too.
-    tls: with whose files others are asked, None: with those of the settings.
-    Raises StandingError when it cannot be that, or another one has overtaken it; EpochsError,
-    OSError, TlsFileError, IdentityError, EtcdFileError.
+    Raises StandingError when it cannot be that; EpochsError, OSError, IdentityError, EtcdFileError.
     """
     found = epochs.read(settings.store_root)
     if settings.failover.enable:             # etcd says what it is to be, and no store
@@ -68,20 +68,6 @@ def prepared(settings: Settings, changes: ChangedSettings,
         changes.turn(lambda one: with_told(one, found))
     settings = told
     check(settings, found)
-    is_restored = restored.is_marked(settings.store_root)
-    if (found is not None or is_restored) and not settings.is_slave and (
-            settings.broker.namesrv_addrs):
-        others = asyncio.run(_others(
-            settings, _account(settings), client_context(tls or settings.tls), _say_alone,
-            LogProof.of(settings, found)))
-        _say_unproven(others)
-        ours = _ours(others)
-        check_newest(settings, found, _histories(ours))
-        check_copy(settings, found, {
-            address: history.last for address, history in _histories(ours).items()
-            if ours[address].role != Role.SLAVE})
-        if is_restored and (found is None or found.state is not State.PROMOTED):
-            check_alone(settings, others)
     return settings
 
 
@@ -109,11 +95,6 @@ async def _others(
             if address != settings.advertised_addr and (isinstance(state, AnsweredError) or (
                 isinstance(state, PeerState) and (state.broker, state.cluster) == (
                     settings.broker.name, settings.broker.cluster)))}
-
-
-def _histories(peers: Mapping[str, PeerState]) -> dict[str, History]:
-    return {address: state.history for address, state in peers.items()
-            if state.history is not None}
 
 
 def _ours(others: Mapping[str, PeerState | AnsweredError]) -> dict[str, PeerState]:
@@ -173,36 +154,61 @@ class LogProof:
             return False
 
 
+def _ask_others(settings: Settings, standing: Standing | None, log_end: int,
+                tls: TlsSettings | None) -> None:
+    """
+    Before the first message of a run; log_end: where the log ends, bytes. Raises StandingError when
+    another broker of the name keeps a master from leading.
+    """
+    is_restored = restored.is_marked(settings.store_root)
+    state = None if standing is None else standing.state
+    if settings.is_slave or not settings.broker.namesrv_addrs or not (
+            state is State.LEADS or (is_restored and state is None)):
+        return
+    others = asyncio.run(_others(
+        settings, _account(settings), client_context(tls or settings.tls), _say_alone,
+        LogProof.of(settings, standing, log_end)))
+    _say_unproven(others)
+    ours = _ours(others)
+    histories = {address: other.history for address, other in ours.items()
+                 if other.history is not None}
+    check_newest(settings, standing, histories)
+    check_copy(settings, standing, {address: history.last for address, history in histories.items()
+                                    if ours[address].role != Role.SLAVE})
+    check_end(settings, standing, log_end, ours)
+    if is_restored:
+        check_alone(settings, others)
+
+
 def taken(settings: Settings, segment: Segment, last: LastRun,
           tls: TlsSettings | None = None) -> bool:
     """
     Who leads has its epoch before the first message of the run, and consumers see what it begins
-    with; last: how the run before ended; tls: as in `prepared`. False: it may not lead, or that
-    could not be written, which is logged.
+    with. A master that must not lead, by the word of others of its name, takes no messages in this
+    run, and its store says what it said before: the next start asks again.
+
+    last: how the run before ended; tls: with whose files others are asked, None: with those of the
+    settings. False: what is to be written could not be, which is logged.
     """
     root, log_state = settings.store_root, segment.log_state()
     try:
-        found = epochs.read(root)
-        if found is not None and found.state is State.LEADS and not settings.is_slave and (
-                settings.broker.namesrv_addrs):
-            # others may have come meanwhile
-            others = asyncio.run(_others(
-                settings, _account(settings), client_context(tls or settings.tls), _say_alone,
-                LogProof.of(settings, found, log_state["published"])))
-            _say_unproven(others)
-            peers = _ours(others)
-            check_newest(settings, found, _histories(peers))
-            check_end(settings, found, log_state["published"], peers)
-        with epochs.held(root):
-            before = epochs.read(root)
-            standing = of_run(settings, before, log_state["first"], log_state["published"],
-                              time.time_ns() // 1_000_000,
-                              lost_power=not (last.clean or last.same_boot))
-            if standing is not None and standing != before:
-                epochs.write(root, standing)
-            if before is not None or not settings.is_slave:
-                restored.forget(root)
-    except (StandingError, ValueError, OSError) as error:
+        before = standing = epochs.read(root)
+        try:
+            _ask_others(settings, before, log_state["published"], tls)
+        except StandingError as error:
+            log.error("%s; %s", error, UNTIL_STARTED)
+            LeadershipPen(segment).want(LEADERSHIP_FOLLOWS, 0)
+        else:
+            with epochs.held(root):
+                before = epochs.read(root)
+                standing = of_run(settings, before, log_state["first"], log_state["published"],
+                                  time.time_ns() // 1_000_000,
+                                  lost_power=not (last.clean or last.same_boot))
+                if standing is not None and standing != before:
+                    epochs.write(root, standing)
+                if before is not None or not settings.is_slave:
+                    restored.forget(root)
+    except (ValueError, OSError) as error:
         log.error("%s", error)
         return False
     if standing is None or settings.failover.enable:     # then who is elected says it (FO10)
@@ -223,7 +229,7 @@ class Watch:
     """
     Whether a master that runs is still the newest of its name: it may have started when no other
     was there. If it is not, it takes no messages from then on, and does not register; it stays up
-    for consumers, and for the operator. The next start is refused.
+    for consumers, and for the operator. A start asks, too.
     """
 
     def __init__(self, context: Callable[[], ssl.SSLContext | None],
@@ -253,7 +259,7 @@ class Watch:
             trouble = (check_still_newest(settings, standing, _ours(others))
                        or _unproven(others))
         except StandingError as error:
-            log.error("%s; until it is stopped it takes no messages, and does not register", error)
+            log.error("%s; %s", error, UNTIL_STARTED)
             self._on_overtaken()
             return False
         except TimeoutError:

@@ -30,7 +30,7 @@ from mqcore.broker.settings import exposure
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.standing import StandingError
-from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
+from mqcore.layout import LEADERSHIP_NONE, WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
 from mqcore.participants import (
     COORDINATOR,
     HA_MASTER,
@@ -215,8 +215,7 @@ class Supervisor:
 
     def _prepare_standing(self) -> None:
         try:
-            self._settings = standing.prepared(
-                self._settings, self._changes, self._kept_tls.settings)
+            self._settings = standing.prepared(self._settings, self._changes)
             self._last = last_run.read(self._files.abort)        # before it is this run's
         except (ValueError, StandingError, OSError) as error:
             raise StartError(str(error)) from error
@@ -348,7 +347,7 @@ class Supervisor:
         return EXIT_AGAIN
 
     def _look_if_overtaken(self) -> None:
-        """A master without elections that another one has overtaken: standing.Watch asks for it."""
+        """A master without elections that must not lead (workers/failover/standing.py)."""
         pen = self._leadership
         if self._elections is not None or pen.role == pen.wanted:
             return
@@ -391,8 +390,10 @@ class Supervisor:
             return True
         if not standing.taken(self._settings, self._segment, self._last, self._kept_tls.settings):
             return False
-        if not self._marked:           # a loss of power is known until its epoch is on the disk
-            self._mark_unclean()
+        self._look_if_overtaken()
+        may_lead = self._elections is not None or self._leadership.role[0] == LEADERSHIP_NONE
+        if not self._marked and may_lead:
+            self._mark_unclean()       # a loss of power is known until its epoch is on the disk
         # nobody looks at a queue before it has its entries again: a pull would be told to move
         return self._wait_dispatched()
 
