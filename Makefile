@@ -149,4 +149,4 @@ settings: build
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks
-	find mqcore config tests perf -name '*.so' -delete -o -name '__pycache__' -type d -prune -exec rm -rf {} +
+	find mqcore workers config tests perf -name '*.so' -delete -o -name '__pycache__' -type d -prune -exec rm -rf {} +

@@ -104,6 +104,7 @@ HEAD = re.compile(r"# cython: .*\n")    # directives of a module
 IMPORT = re.compile(r"(?m)^\s*(?:from\s+(mqcore[\w.]*)\s+c?import|c?import\s+(mqcore[\w.]*))")
 PACKAGES = {
     "mqcore": "mqcore",
+    "mqcore.processes": "workers",      # one small file a process
     "mqcore.config": "config",          # the shipped settings are package data
 }
 

@@ -4,8 +4,7 @@ Who takes part in a run: a row for each kind of process, in the order of their p
 Whatever has one place for each of them (slots in shared memory with their doorbells, rings, rows of
 interest) is numbered by this table; native code has the numbers as constants, which setup.py makes
 of it (participants.pxd), and goes through the rows in the head of the segment. A new kind of
-process is a row here and a file in a room of mqcore/workers, which is called like it and has a
-function `live`.
+process is a row here and a file in workers/, which is called like it and has a function `live`.
 """
 from __future__ import annotations
 
@@ -68,13 +67,11 @@ class Participant:
     follows: bool
     optional: bool
     section: str
-    room: str
 
     @property
-    def file(self) -> str:
-        """The module of its process, below mqcore.workers."""
-        name = self.name.replace("-", "_")
-        return f"{self.room or name}.{name}"
+    def module(self) -> str:
+        """Of its process: a file in workers/."""
+        return f"mqcore.processes.{self.name.replace('-', '_')}"
 
     def process_name(self, index: int = 0) -> str:
         """What the process number `index` of this kind is called."""
@@ -86,14 +83,13 @@ _rows: list[Participant] = []
 
 def _row(name: str, *, word: str = "", count_max: int = 1, start: Start = Start.ALL, stop: int = 0,
          holds: Holds = Holds.NOTHING, stores: bool = False, results: int = 0, hears: int = 0,
-         follows: bool = False, optional: bool = False, section: str = "",
-         room: str = "") -> Participant:
+         follows: bool = False, optional: bool = False, section: str = "") -> Participant:
     before = tuple(_rows)
     _rows.append(Participant(
         name, word or name.replace("-", "_").upper(), count_max,
         slot=sum(row.count_max for row in before), start=start, stop=stop, holds=holds,
         stores=stores, results=results, hears=hears, follows=follows, optional=optional,
-        section=section, room=room,
+        section=section,
         producer=sum(row.count_max for row in before if row.results) if results else -1,
         listener=sum(row.count_max for row in before if row.hears) if hears else -1))
     return _rows[-1]
@@ -104,23 +100,22 @@ KIB, MIB = 1 << 10, 1 << 20
 SUPERVISOR = _row("supervisor")
 # the first that appends and that hears of queues: its index is its number there
 SERVING = _row("pull-serving", word="SERVING", count_max=16, stop=1, results=4 * MIB,
-               hears=256 * KIB, room="serving")
+               hears=256 * KIB)
 WRITER = _row("writer", start=Start.LOG, stop=5, holds=Holds.LOST, stores=True)
 DISPATCHER = _row("dispatcher", start=Start.QUEUES, stop=6, holds=Holds.MADE_AGAIN, stores=True,
                   follows=True)
 SCHEDULER = _row("scheduler", stop=4, holds=Holds.LOST, results=256 * KIB, hears=256 * KIB,
-                 optional=True, room="scheduling")
-TRANSACTION_CHECK = _row("transaction-check", stop=2, results=256 * KIB, optional=True,
-                         room="scheduling")
+                 optional=True)
+TRANSACTION_CHECK = _row("transaction-check", stop=2, results=256 * KIB, optional=True)
 COORDINATOR = _row("coordinator", stop=3, holds=Holds.LOST, results=256 * KIB)
-NAMESRV = _row("namesrv", start=Start.BESIDE, stop=7, optional=True, room="serving")
+NAMESRV = _row("namesrv", start=Start.BESIDE, stop=7, optional=True)
 # ends behind the writer: what that one waits for at its end has to reach the slaves
-HA_MASTER = _row("ha-master", stop=6, follows=True, optional=True, room="replication")
-HA_SLAVE = _row("ha-slave", stop=4, results=256 * KIB, optional=True, room="replication")
+HA_MASTER = _row("ha-master", stop=6, follows=True, optional=True)
+HA_SLAVE = _row("ha-slave", stop=4, results=256 * KIB, optional=True)
 # lets another lead when all that was acknowledged has reached the others
 FAILOVER = _row("failover", stop=7, optional=True, section="failover")
 # answers how the others are, from the first of a start to the last of a stop
-HTTP = _row("http", start=Start.BESIDE, stop=7, section="http", room="serving")
+HTTP = _row("http", start=Start.BESIDE, stop=7, section="http")
 
 PARTICIPANTS = tuple(_rows)
 SLOT_COUNT = sum(row.count_max for row in PARTICIPANTS)

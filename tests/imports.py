@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("mqcore", "config")
+FOLDERS = ("mqcore", "workers", "config")
+INSTALLED_AS = {"workers": "processes"}       # setup.py PACKAGES
 PYTHON = (".py", ".pyi")
 CYTHON = (".pyx", ".pxd")
 STATEMENT = re.compile(
@@ -37,7 +38,9 @@ def module_of(path: Path) -> str:
     parts = list(path.relative_to(ROOT).parent.parts)
     if path.stem != "__init__":
         parts.append(path.stem)
-    return ".".join(parts if parts[0] == "mqcore" else ["mqcore", *parts])
+    if parts[0] == "mqcore":
+        return ".".join(parts)
+    return ".".join(["mqcore", INSTALLED_AS.get(parts[0], parts[0]), *parts[1:]])
 
 
 def without_comments(text: str) -> str:

@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "failover": {"layout", "shm"},
     "http": {"broker", "figures", "layout", "participants", "shm", "stamps", "wire"},
     "backup": {"broker", "layout", "store", "wire"},
+    "processes": {"acl", "broker", "layout", "participants", "workers"},
     "workers": {"acl", "backup", "broker", "client", "failover", "filter", "layout", "namesrv",
                 "http", "net", "parents", "participants", "replication", "shm", "stamps", "store",
                 "thread_times", "tls", "turns", "wire"},
@@ -206,7 +207,7 @@ def test_the_native_core_imports_no_python_part():
 def test_no_file_is_longer_than_600_lines():
     suffixes = (".py", ".pyx", ".pxd", ".pyi", ".h", ".md")
     longest = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines())
-               for path in sources(*suffixes, folders=("mqcore", "config", "tests",
+               for path in sources(*suffixes, folders=("mqcore", "workers", "config", "tests",
                                                        "perf", "docs"))}
     assert {path: lines for path, lines in longest.items() if lines > LINES_MAX} == {}
 
@@ -273,7 +274,7 @@ def test_every_shared_struct_has_its_size_proved_at_compile_time():
 def test_threads_times_are_read_in_one_place():
     pattern = re.compile(r"/schedstat\b")
     found = {str(path.relative_to(ROOT)) for path in sources(
-        ".py", ".pyx", folders=("mqcore", "tests", "perf"))
+        ".py", ".pyx", folders=("mqcore", "workers", "tests", "perf"))
         if pattern.search(path.read_text(encoding="utf-8"))}
     assert found - {"tests/test_architecture.py"} == {"mqcore/thread_times.py"}
 

@@ -241,7 +241,7 @@ def test_an_interface_says_what_its_module_has(module: str) -> None:
 
 
 def test_every_native_module_that_python_imports_has_an_interface() -> None:
-    files = sources(".py", ".pyi", folders=("mqcore", "tests", "perf"))
+    files = sources(".py", ".pyi", folders=("mqcore", "workers", "tests", "perf"))
     wanted = {name if name in NATIVE else name.rpartition(".")[0]
               for path in files for name in imported(path, module_of(path), by_line=True)}
     assert sorted((wanted & NATIVE.keys()) - INTERFACES.keys()) == []

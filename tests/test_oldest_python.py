@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 # -- a group that is repeated or matched for good; one character or class that is, is right
 POSSESSIVE_GROUP = re.compile(r"\)(?:[*+?]|\{[\d,]+\})\+|\(\?>")
 TEXT = re.compile(r"""\br?"(?:[^"\\\n]|\\.)*"|\br?'(?:[^'\\\n]|\\.)*'""")
-SOURCES = [path for folder in ("mqcore", "config")
+SOURCES = [path for folder in ("mqcore", "workers", "config")
            for path in sorted((ROOT / folder).rglob("*.py"))]
 
 

@@ -18,7 +18,7 @@ from tests.support.ci import unavailable
 from tests.support.stock import free_port
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("mqcore", "config", "pyspark_*.py")
+PARTS = ("mqcore", "workers", "config", "pyspark_*.py")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
           "SECURITY.md", "pyproject.toml", "setup.cfg", "setup.py"}
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
@@ -111,13 +111,19 @@ def tools() -> str:
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
 
+def installed(name: str) -> str:
+    """The place of a source file in a wheel."""
+    if name.startswith(("mqcore/", "pyspark_")):
+        return name
+    return f"mqcore/{name.replace('workers/', 'processes/', 1)}"
+
+
 def assert_holds_what_runs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist()
                  if ".dist-info/" not in name and not name.endswith("/")}
     held = {name.partition(".")[0] for name in names if name.endswith(".so")}
-    expected = {name if name.startswith(("mqcore/", "pyspark_")) else f"mqcore/{name}"
-                for name in sources()}
+    expected = {installed(name) for name in sources()}
 
     assert {name for name in names if not name.endswith(".so")} == {
         name for name in expected if Path(name).suffix in (".py", ".pyi", ".toml", ".typed")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 import logging
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -49,23 +50,16 @@ def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> N
     """Run a broker in this process until it ends; verbose: see `announce`."""
     output.occupy_standard_fds()
     signals.ignore_meaningless()
-    from mqcore.acl.kept import KeptFiles
     from mqcore.admin import logs
-    from mqcore.workers.failover.elected import Rejoining
-    from mqcore.workers.process.secured import KeptTls
-    from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, StartError, Supervisor
+    from mqcore.participants import SUPERVISOR
+    from mqcore.workers.supervisor.supervisor import StartError
 
     try:
         logs.configure(settings.log.level, settings.log.file, settings.log.format)
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
-        code, kept, kept_tls, rejoining = EXIT_AGAIN, KeptFiles(), KeptTls(), Rejoining()
-        terminal = signals.Terminal()
-        while code == EXIT_AGAIN:
-            code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
-                              rejoining=rejoining, terminal=terminal,
-                              on_ready=partial(announce, verbose=verbose)).run()
-        end(code)
+        process = import_module(SUPERVISOR.module)
+        end(process.live(settings, embedded=embedded, on_ready=partial(announce, verbose=verbose)))
     except (StartError, OSError) as error:
         fail(str(error), EXIT_START)
 

@@ -200,7 +200,7 @@ def test_links_lead_to_files_that_are_there(path: Path) -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_documents_name_are_there(path: Path) -> None:
-    folders, suffixes = "mqcore|tests|perf|config|docs", "pyx?|pxd|pyi|h|toml|md"
+    folders, suffixes = "mqcore|workers|tests|perf|config|docs", "pyx?|pxd|pyi|h|toml|md"
     named = re.findall(rf"`((?:{folders})/[\w/.-]+\.(?:{suffixes}))`",
                        path.read_text(encoding="utf-8"))
 

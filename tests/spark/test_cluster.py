@@ -41,6 +41,7 @@ def archive(folder: Path) -> Path:
     shutil.copytree(ROOT / "mqcore", lib / "mqcore", ignore=shutil.ignore_patterns(
         "*.pyx", "*.pxd", "*.c", "*.h"))
     shutil.copytree(ROOT / "config", lib / "mqcore/config")
+    shutil.copytree(ROOT / "workers", lib / "mqcore/processes")
     for module in ROOT.glob("pyspark_*.py"):
         shutil.copy2(module, lib)
     with tarfile.open(made, "w:gz", compresslevel=1) as file:

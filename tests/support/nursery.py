@@ -140,7 +140,7 @@ def load() -> None:
     for module in ("mqcore.admin.cli", "mqcore.admin.run", "mqcore.admin.logs", "msgspec.structs",
                    "mqcore.workers.supervisor.supervisor", "mqcore.workers.serving.namesrv",
                    "mqcore.namesrv.settings",
-                   *(f"mqcore.workers.{row.file}" for row, _ in processes(1))):
+                   *(row.module for row, _ in processes(1))):
         importlib.import_module(module)
     load_settings(environment={})
     gc.collect()

@@ -1,12 +1,4 @@
-"""
-The coordinator process: topics, groups, offsets, clients, locks, administration, registration.
-
-Reads     `requests` from every serving process; the store, for look-ups
-Owns      topics.json, subscriptionGroup.json, consumerOffset.json, client tables, queue locks; the
-          topic, group and subscription tables in shared memory
-Wakes     pull-serving (`answers`), writer (its own `appends`)
-Restarts  from its files; pull-serving repeats the last heartbeat of each client to it
-"""
+"""Work of the coordinator: rings, tables and timers for the rules of mqcore/broker."""
 from __future__ import annotations
 
 import asyncio
@@ -31,7 +23,6 @@ from mqcore.broker.request import Answer, Held, Outcome, OutcomeJob, Redo, Reque
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
-from mqcore.layout import WORKER_RUNNING, WORKER_STOPPED
 from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import Check, CheckRing, Progress
 from mqcore.shm.coordinator_rings import (
@@ -65,7 +56,6 @@ from mqcore.workers.process import descriptors
 from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.layout import StoreFiles, memory_bytes
 from mqcore.workers.process.live import as_elected, set_log_level, turn_if_overtaken
-from mqcore.workers.process.loop import leave
 from mqcore.workers.process.output import complain
 from mqcore.workers.process.stopping import StopWait, UnfinishedStop
 from mqcore.workers.replication.following import Following, is_address
@@ -588,13 +578,3 @@ def redo_header(command: wire.Command, redo: Redo) -> bytes:
         ext["e" if short else "queueId"] = str(redo.queue_id)
     frame = wire.encode(replace(command, ext=ext, body=b""))
     return frame[8:]
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    coordinator = Coordinator(inherited)
-    asyncio.run(coordinator.run(
-        lambda: segment.set_state(COORDINATOR.slot, WORKER_RUNNING)))
-    segment.set_state(COORDINATOR.slot, WORKER_STOPPED)
-    leave(segment)

@@ -1,11 +1,4 @@
-"""
-The dispatcher process: gives every stored record its consume queue entry and its index keys.
-
-Reads     the commit log, from the dispatched position to the published position
-Owns      consume queues, key index (deletes their files too), checkpoint
-Wakes     pull-serving, one record on `arrivals` for each queue that grew and is waited for
-Restarts  at the dispatched position; dispatching a record twice writes the same bytes
-"""
+"""Work of the dispatcher: entries and keys in native turns, checkpoints, removed queues."""
 from __future__ import annotations
 
 import logging
@@ -34,8 +27,7 @@ from mqcore.store.recovery.compare import queue_ends
 from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.workers.dispatcher.left_queues import LeftQueuesThread
-from mqcore.workers.process import descriptors, loop
-from mqcore.workers.process.inherited import Inherited
+from mqcore.workers.process import descriptors
 from mqcore.workers.process.layout import StoreFiles
 from mqcore.workers.process.loop import alive
 from mqcore.workers.process.stopping import StopWait, UnfinishedStop
@@ -321,9 +313,3 @@ class Dispatcher:
             return
         self._ends_written = ends
         self._ends_due = time.monotonic() + ENDS_PAUSE * (time.monotonic() - began)
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    loop.run(lambda settings: Dispatcher(settings, segment), inherited.settings, segment)

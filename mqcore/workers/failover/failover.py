@@ -1,12 +1,4 @@
-"""
-The failover process: takes part in the election of who leads, among the brokers of one name.
-
-Reads     etcd; the end of the log and its epochs; what ha-master knows of the others
-Owns      this broker's keys in etcd; what it is to be, until when it may acknowledge, and who has
-          to have what is acknowledged (shared memory)
-Wakes     supervisor, ha-master, ha-slave, when that is something else
-Restarts  with what its broker leads in; it asks etcd for the rest
-"""
+"""Work of failover: questions to etcd, and the words that follow from the answers."""
 from __future__ import annotations
 
 import logging
@@ -33,8 +25,6 @@ from mqcore.shm.segment import Segment
 from mqcore.store import files
 from mqcore.store.log.retention import HOUR_MS, missed_from
 from mqcore.wire.records import RecordError
-from mqcore.workers.process import loop
-from mqcore.workers.process.inherited import Inherited
 
 REST_S = 0.02                     # between two looks at what is due
 AFTER_LOSS_S = 0.05
@@ -337,13 +327,3 @@ class Failover:
         if trouble and trouble != self._troubles.get(about):
             log.error("%s", trouble)
         self._troubles[about] = trouble
-
-
-def wanted(inherited: Inherited) -> bool:
-    return inherited.settings.failover.enable
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    loop.run(lambda settings: Failover(settings, segment), inherited.settings, segment)

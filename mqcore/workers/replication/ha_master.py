@@ -1,17 +1,7 @@
-"""
-The ha-master process: sends the commit log to slaves, of this broker's name, stock ones too. A
-slave has one, too, when others follow the log there (a chain).
-
-Reads     the commit log below the published position, its epochs; what slaves report
-Owns      its connections; how far slaves have the log, whether there are any, and which epochs they
-          were told (shared memory)
-Wakes     writer, when slaves have more and acknowledgements wait for that
-Restarts  with nothing: slaves come again and say where they are
-"""
+"""Work of ha-master: its listening sockets, its native loop, and what slaves are told."""
 from __future__ import annotations
 
 import logging
-import os
 import time
 from typing import TypedDict
 
@@ -32,9 +22,7 @@ from mqcore.shm.segment import Segment
 from mqcore.stamps import Stamp, stamp
 from mqcore.thread_times import processor_ns
 from mqcore.wire.printable import printable
-from mqcore.workers.process import loop
 from mqcore.workers.process.accounts import Signing
-from mqcore.workers.process.inherited import Inherited
 
 BEHIND_MS = 1_000                # a slave that is as late as that is spoken of, ...
 SAY_INTERVAL_S = 60.0            # ... as often as that
@@ -230,14 +218,3 @@ class HaMaster:
             self._damaged.add(position)
             log.error(DAMAGED, position, printable(peer),
                       printable(str(self._settings.store_root)))
-
-
-def wanted(inherited: Inherited) -> bool:
-    return inherited.settings.hands_log_on
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    listeners = [os.dup(listener.fileno()) for listener in inherited.listeners.replication]
-    loop.run(lambda settings: HaMaster(settings, segment, listeners), inherited.settings, segment)

@@ -1,11 +1,4 @@
-"""
-The ha-slave process: follows the commit log of a master, a stock one too.
-
-Reads     what its master sends; where the log ends
-Owns      its connection
-Wakes     writer, through `appends`: whole records as the master has placed them
-Restarts  from where the log ends, which it tells the master
-"""
+"""Work of ha-slave: the choice of a master, its native loop, a log that differs."""
 from __future__ import annotations
 
 import errno
@@ -35,9 +28,7 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store import restored
 from mqcore.wire.printable import printable
-from mqcore.workers.process import loop
 from mqcore.workers.process.accounts import Signing
-from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.stopping import OvertakenError
 
 RETRY_S = (0.1, 0.5, 1.0, 2.0, 5.0)          # between links that brought nothing
@@ -318,14 +309,3 @@ class HaSlave:
             if kind == SlaveNote.NOTE_REFUSED and value in AT_ONCE:
                 self._retries = 0
             self._later()
-
-
-def wanted(inherited: Inherited) -> bool:
-    return inherited.settings.is_slave
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    loop.run(lambda settings: HaSlave(settings, segment, inherited.rejoin_from),
-             inherited.settings, segment)

@@ -1,13 +1,4 @@
-"""
-The transaction-check process: asks producers about transactions that they have left undecided.
-
-Reads     half and op queue and their records; consumerOffset.json, for where it left off
-Owns      how far both queues are settled (shared memory); their offsets in consumerOffset.json are
-          the coordinator's copy
-Wakes     writer (copies on `appends`), coordinator (checks to be sent, on `checks`)
-Restarts  from shared memory, a new run from the committed offsets: what is settled and not yet told
-          is found again in the op queue, what was put back meanwhile may be asked about twice
-"""
+"""Work of transaction-check: native rounds over half and op queue."""
 from __future__ import annotations
 
 import logging
@@ -23,8 +14,6 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.store.transactions.transaction_check import TransactionCheck
 from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
-from mqcore.workers.process import loop
-from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.layout import StoreFiles
 from mqcore.workers.process.output import complain
 
@@ -127,14 +116,3 @@ class TransactionChecker:
             raise SystemExit(1) from error
         return (table.committed(GROUP, HALF_TOPIC, 0) or 0,
                 table.committed(GROUP, OP_TOPIC, 0) or 0)
-
-
-def wanted(inherited: Inherited) -> bool:
-    """A slave's master asks."""
-    return not inherited.settings.is_slave
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    loop.run(lambda settings: TransactionChecker(settings, segment), inherited.settings, segment)

@@ -1,11 +1,4 @@
-"""
-The http process: answers scrapes and probes, for Prometheus and for service managers.
-
-Reads     shared memory, /proc, consumerOffset.json
-Owns      its listening socket and connections
-Wakes     no process, and waits for none: it answers while another process hangs
-Restarts  with its port opened again
-"""
+"""Work of the http process: scrapes and probes, answered from shared memory."""
 from __future__ import annotations
 
 import asyncio
@@ -24,8 +17,6 @@ from mqcore.http.look import Look, Watcher
 from mqcore.http.server import TEXT, Answer, Asked, HttpServer
 from mqcore.participants import HTTP
 from mqcore.shm.segment import Segment
-from mqcore.workers.process import loop
-from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.listening import ListenError, listen
 
 JSON = "application/json"
@@ -131,9 +122,3 @@ def _checks(checks: list[health.Check]) -> Answer:
     body = {"ok": ok, "checks": [asdict(check) for check in checks]}
     return Answer(HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE, JSON,
                   [json.dumps(body, indent=2) + "\n"])
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    loop.run(lambda settings: Http(settings, segment), inherited.settings, segment)

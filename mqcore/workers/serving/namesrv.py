@@ -1,11 +1,4 @@
-"""
-The name server process: tells clients where topics are, and keeps their key-values.
-
-Reads     registrations of brokers, requests of clients and tools
-Owns      its listening sockets, kvConfig.json, runtime.json; shares no memory with anyone
-Wakes     nobody
-Restarts  with the key-values of its files; brokers register again within one interval (30 s)
-"""
+"""A name server in a process: beside a broker, or by itself."""
 from __future__ import annotations
 
 import asyncio
@@ -107,11 +100,7 @@ async def _watch(stop_requested: Callable[[], bool], stopping: asyncio.Event) ->
     stopping.set()
 
 
-def wanted(inherited: Inherited) -> bool:
-    return inherited.embedded_namesrv
-
-
-def live(inherited: Inherited, _index: int) -> None:
+def run_beside(inherited: Inherited) -> None:
     """The name server beside a broker, from fork to end."""
     settings, segment = inherited.settings, inherited.segment
     folder = Path(settings.store.path) / "namesrv"

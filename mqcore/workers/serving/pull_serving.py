@@ -1,11 +1,4 @@
-"""
-A pull-serving process: owns the connections that it accepted.
-
-Reads     frames from its sockets; mapped log segments and consume queues; the shared tables
-Owns      its connections, held pulls and parked requests
-Wakes     writer (`appends`), coordinator (`requests`)
-Restarts  empty: its clients connect again; answers for its predecessor's connections are dropped
-"""
+"""Work of a pull-serving process: a native loop over its own connections."""
 from __future__ import annotations
 
 import logging
@@ -28,8 +21,7 @@ from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
 from mqcore.tls.renewed import Renewed
 from mqcore.tls.settings import SERVER_FILES, TlsSettings
-from mqcore.workers.process import descriptors, loop
-from mqcore.workers.process.inherited import Inherited
+from mqcore.workers.process import descriptors
 from mqcore.workers.process.layout import StoreFiles, memory_bytes
 
 WHY: dict[int, str] = {
@@ -161,11 +153,3 @@ class PullServing:
 
     def stop(self) -> None:
         self._loop.drain()
-
-
-def live(inherited: Inherited, index: int) -> None:
-    """The process, from fork to end."""
-    segment, listeners = inherited.segment, inherited.listeners.serving[index]
-    kept = inherited.kept_tls.settings
-    loop.run(lambda settings: PullServing(settings, segment, index, listeners, kept),
-             inherited.settings, segment)

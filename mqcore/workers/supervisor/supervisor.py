@@ -1,12 +1,4 @@
-"""
-The supervisor: parent of all processes of a broker.
-
-Reads     worker slots; exit codes of its children
-Owns      the store's lock, shared memory names, listening sockets, the abort file, restarts
-Wakes     every worker, to stop
-Restarts  by hand: the next start removes what an earlier one left; its children end by themselves
-          when it dies
-"""
+"""Work of the supervisor: start, life and end of a run; shared memory, sockets, processes."""
 from __future__ import annotations
 
 import contextlib
@@ -289,7 +281,7 @@ class Supervisor:
             if row is SUPERVISOR or (row.section and not getattr(
                     self._settings, row.section).enable):
                 continue
-            code = importlib.import_module(f"mqcore.workers.{row.file}")
+            code = importlib.import_module(row.module)
             now = not row.optional or code.wanted(inherited)
             if now or code.wanted(leading):
                 self._children.append(Child(row, index, partial(code.live, inherited, index),

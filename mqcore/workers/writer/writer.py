@@ -1,12 +1,4 @@
-"""
-The writer process: the only one that appends to the commit log.
-
-Reads     one `appends` ring for each process that stores messages
-Owns      commit log segments (deletes them too), the queues' next offsets and lives, published
-          and flushed positions, queueRestarts.json
-Wakes     dispatcher, and who appended, through `append_results`
-Restarts  finds the log's end behind the published position; answers what was in flight, once
-"""
+"""Work of the writer: native turns over the rings of appends, and the end of a stop."""
 from __future__ import annotations
 
 import logging
@@ -38,8 +30,6 @@ from mqcore.store.recovery.errors import what_to_do
 from mqcore.store.recovery.queue_ends import QueueEnds
 from mqcore.store.recovery.start import DamagedStoreError, Recovered, Recovery
 from mqcore.wire.printable import printable
-from mqcore.workers.process import loop
-from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.layout import StoreFiles
 from mqcore.workers.process.output import complain
 from mqcore.workers.process.stopping import StopWait, UnfinishedStop
@@ -363,9 +353,3 @@ class Writer:
                  recovered.first, recovered.end, recovered.queues, recovered.records_checked,
                  time.monotonic() - began)
         return recovered
-
-
-def live(inherited: Inherited, _index: int) -> None:
-    """The process, from fork to end."""
-    segment = inherited.segment
-    loop.run(lambda settings: Writer(settings, segment), inherited.settings, segment)

@@ -1,0 +1,33 @@
+"""
+The supervisor: parent of all processes of a broker.
+
+Reads     worker slots; exit codes of its children
+Owns      the store's lock, shared memory names, listening sockets, the abort file, restarts
+Wakes     every worker, to stop
+Restarts  by hand: the next start removes what an earlier one left; its children end by themselves
+          when it dies
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mqcore.acl.kept import KeptFiles
+from mqcore.broker.settings.model import Settings
+from mqcore.workers.failover.elected import Rejoining
+from mqcore.workers.process.secured import KeptTls
+from mqcore.workers.process.signals import Terminal
+from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, Supervisor
+
+
+def live(settings: Settings, *, embedded: bool, on_ready: Callable[[Settings], None]) -> int:
+    """
+    Run a broker in this process, again as often as a run asks for it; returns the exit status.
+
+    embedded: with a name server beside it; on_ready: called once clients can connect.
+    """
+    kept, kept_tls, rejoining, terminal = KeptFiles(), KeptTls(), Rejoining(), Terminal()
+    code = EXIT_AGAIN
+    while code == EXIT_AGAIN:
+        code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
+                          rejoining=rejoining, terminal=terminal, on_ready=on_ready).run()
+    return code
