@@ -36,10 +36,10 @@ $(VENV)/created:
 	@touch $@
 
 # -- the project, editable; nothing is compiled here. Spark finds data sources among the modules of
-#    folders on the path, so this one is there
-$(VENV)/installed: $(VENV)/created pyproject.toml
+#    folders on the path, so the folder of those is there
+$(VENV)/installed: $(VENV)/created pyproject.toml setup.py
 	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-compile --no-build-isolation --editable .
-	@echo $(CURDIR) > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
+	@printf '%s\n' $(CURDIR) $(CURDIR)/mqcore/spark/discovered > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/mqcore_sources.pth
 	@touch $@
 
 $(VENV)/tools: $(VENV)/installed

@@ -99,6 +99,7 @@ WITHOUT_LOCK = "PyEval_SaveThread"
 ONCE = MARKED % (
     "__Pyx_(?:AddTraceback|ApiExport|CreateCode|Export|Import|Init|Raise|check_|modinit)")
 TABLES = ("participants", "figures")    # rows in Python, whose numbers native code has as constants
+DISCOVERED = "mqcore/spark/discovered"  # modules at the top of the path, where Spark looks for them
 UNIT = "_native"                        # of each room: its native modules
 HEAD = re.compile(r"# cython: .*\n")    # directives of a module
 IMPORT = re.compile(r"(?m)^\s*(?:from\s+(mqcore[\w.]*)\s+c?import|c?import\s+(mqcore[\w.]*))")
@@ -586,9 +587,9 @@ class Build(build_ext):
 setup(
     cmdclass={"build_ext": Build},
     packages=sorted(packages()),
-    py_modules=sorted(path.stem for path in ROOT.glob("pyspark_*.py")),     # Spark looks for them
-    options={"build_ext": {"parallel": JOBS}},
-    package_dir=packages(),
+    py_modules=sorted(path.stem for path in (ROOT / DISCOVERED).glob("*.py")),
+    options={"build_ext": {"parallel": JOBS}, "egg_info": {"egg_base": "."}},
+    package_dir={**packages(), "": DISCOVERED},
     package_data={"mqcore": ["*.pyi", "**/*.pyi", "py.typed"], "mqcore.config": ["*.toml"]},
     exclude_package_data={} if PROBES else {"mqcore": ["*/probes/*"]},
     ext_modules=extensions(),

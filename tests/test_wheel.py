@@ -18,7 +18,7 @@ from tests.support.ci import unavailable
 from tests.support.stock import free_port
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("mqcore", "workers", "config", "pyspark_*.py")
+PARTS = ("mqcore", "workers", "config")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
           "SECURITY.md", "pyproject.toml", "setup.cfg", "setup.py"}
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
@@ -113,7 +113,9 @@ def tools() -> str:
 
 def installed(name: str) -> str:
     """The place of a source file in a wheel."""
-    if name.startswith(("mqcore/", "pyspark_")):
+    if name.startswith("mqcore/spark/discovered/"):
+        return Path(name).name
+    if name.startswith("mqcore/"):
         return name
     return f"mqcore/{name.replace('workers/', 'processes/', 1)}"
 

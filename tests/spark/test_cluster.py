@@ -42,8 +42,7 @@ def archive(folder: Path) -> Path:
         "*.pyx", "*.pxd", "*.c", "*.h"))
     shutil.copytree(ROOT / "config", lib / "mqcore/config")
     shutil.copytree(ROOT / "workers", lib / "mqcore/processes")
-    for module in ROOT.glob("pyspark_*.py"):
-        shutil.copy2(module, lib)
+    shutil.copytree(lib / "mqcore/spark/discovered", lib, dirs_exist_ok=True)
     with tarfile.open(made, "w:gz", compresslevel=1) as file:
         for one in lib.iterdir():
             file.add(one, one.name)
