@@ -17,8 +17,8 @@ from mqcore.bench.tls_socket import TlsSocket
 from mqcore.client import Credentials
 from mqcore.client.core.signature import sign, signer
 from mqcore.client.errors import ClientError, RocketMQError
-from mqcore.client.name_servers import NameServers
-from mqcore.client.pool import ConnectionPool, client_request
+from mqcore.client.network.name_servers import NameServers
+from mqcore.client.network.pool import ConnectionPool, client_request
 from mqcore.wire import fastjson
 from mqcore.wire.codes import FRAME_LENGTH_MAX, MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, decode, encode, request

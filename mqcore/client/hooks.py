@@ -12,7 +12,7 @@ from weakref import WeakSet
 from mqcore.client.core.guard import raised
 from mqcore.client.errors import ConfigError, RocketMQError
 from mqcore.client.message import Message, MessageQueue, SendResult
-from mqcore.client.sending import Sending
+from mqcore.client.produce.sending import Sending
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED
 
 _NAMES = ("begin_send", "end_send", "before_send", "after_send", "check_forbidden",

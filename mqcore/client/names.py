@@ -1,8 +1,5 @@
 """All names of the client that applications use; `mqcore.client` has them."""
 from mqcore.client.admin import Admin, AdminError, AsyncAdmin
-from mqcore.client.batches import RawBatch, ReadGap, arrow_schema
-from mqcore.client.blocking_producer import Producer
-from mqcore.client.blocking_transaction import Transaction, TransactionProducer
 from mqcore.client.config import ClientConfig
 from mqcore.client.consume.hooked import CallResult, ConsumeHookContext, FilterHookContext
 from mqcore.client.consume.iterate import AsyncConsumer, BlockingDelivery, Consumer, Delivery
@@ -52,7 +49,6 @@ from mqcore.client.hooks import (
     add_hook,
     remove_hook,
 )
-from mqcore.client.many import SendManyError
 from mqcore.client.message import (
     Message,
     MessageQueue,
@@ -60,16 +56,20 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.producer import AsyncProducer, assign_message_id
-from mqcore.client.reader import AsyncReader, Reader
-from mqcore.client.received import ReceivedMessage
-from mqcore.client.replies import create_reply
-from mqcore.client.transaction import (
+from mqcore.client.produce.blocking_producer import Producer
+from mqcore.client.produce.blocking_transaction import Transaction, TransactionProducer
+from mqcore.client.produce.many import SendManyError
+from mqcore.client.produce.producer import AsyncProducer, assign_message_id
+from mqcore.client.produce.replies import create_reply
+from mqcore.client.produce.transaction import (
     AsyncTransaction,
     AsyncTransactionProducer,
     LocalTransactionState,
     TransactionSendResult,
 )
+from mqcore.client.read.batches import RawBatch, ReadGap, arrow_schema
+from mqcore.client.read.reader import AsyncReader, Reader
+from mqcore.client.received import ReceivedMessage
 
 __all__ = [
     "AccessDenied",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from mqcore.client.core.signature import Credentials, signer
 from mqcore.client.errors import RocketMQError
-from mqcore.client.pool import ConnectionPool
+from mqcore.client.network.pool import ConnectionPool
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError, History
 from mqcore.replication.proof import POSITIONS_MAX

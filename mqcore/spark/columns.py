@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from mqcore.client.batches import halves
 from mqcore.client.native.columns import Columns, TooMuch, Want, columns
+from mqcore.client.read.batches import halves
 from mqcore.spark.errors import OptionError
 
 log = logging.getLogger("mqcore.spark")

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from mqcore.client.registration import Registration
+from mqcore.client.network.registration import Registration
 from mqcore.namesrv.settings import NamesrvSettings
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code

@@ -15,7 +15,7 @@ from typing import Any
 
 from mqcore.broker.request import Request
 from mqcore.client.errors import ConnectError
-from mqcore.client.instance import ClientInstance
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.codes import ResponseCode

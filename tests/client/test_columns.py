@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqcore.client.batches import RawBatch, arrow_batch, arrow_schema, halves
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import TooMuch, columns, scan
-from mqcore.client.pull_link import PullFrame
+from mqcore.client.read.batches import RawBatch, arrow_batch, arrow_schema, halves
+from mqcore.client.read.pull_link import PullFrame
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import decode, request
 from mqcore.wire.records import Record, RecordError, compress, decode_records, encode_record

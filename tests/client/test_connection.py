@@ -4,15 +4,15 @@ import contextlib
 
 import pytest
 
-from mqcore.client.connection import Connection
 from mqcore.client.errors import (
     ClientError,
     ConnectError,
     RequestTimeout,
 )
-from mqcore.client.name_servers import NameServers
-from mqcore.client.pool import ConnectionPool
-from mqcore.client.registration import Registration
+from mqcore.client.network.connection import Connection
+from mqcore.client.network.name_servers import NameServers
+from mqcore.client.network.pool import ConnectionPool
+from mqcore.client.network.registration import Registration
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.command import decode, encode, request, response
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable, encode_registration

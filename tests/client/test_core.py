@@ -26,7 +26,7 @@ from mqcore.client.core.namespace import unwrap, wrap
 from mqcore.client.core.retry import RETRY_CODES, Tries
 from mqcore.client.core.selection import QueueTurns, java_hash, queue_by_shard
 from mqcore.client.core.signature import sign
-from mqcore.client.producer_config import ProducerConfig, ProducerOptions
+from mqcore.client.produce.producer_config import ProducerConfig, ProducerOptions
 from mqcore.wire.command import request
 from mqcore.wire.records import decompress
 

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError, InvalidStateError
 
 import pytest
 
-from mqcore.client.future import SendFuture
+from mqcore.client.roles.future import SendFuture
 
 
 def settled(waited_for):

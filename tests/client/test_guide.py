@@ -18,7 +18,7 @@ from mqcore.client.config import ClientConfig
 from mqcore.client.consume.lite_pull import LitePullSettings
 from mqcore.client.consume.options import GroupSettings, PushSettings
 from mqcore.client.core.retry import RETRY_CODES
-from mqcore.client.producer_config import ProducerConfig
+from mqcore.client.produce.producer_config import ProducerConfig
 from mqcore.testing import Broker, broker
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from mqcore.client import Producer
-from mqcore.client.connection import Connection
-from mqcore.client.reading import LEND_AFTER, Turn
+from mqcore.client.network.connection import Connection
+from mqcore.client.network.reading import LEND_AFTER, Turn
 from mqcore.testing import MemoryBroker
 from tests.support.waiting import wait_until
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mqcore.client import AsyncProducer, ClientError, ClosedError, Message, Producer
-from mqcore.client.blocking import BLOCKED_S, LoopThread
+from mqcore.client.roles.blocking import BLOCKED_S, LoopThread
 from tests.client.threads import cluster_thread
 from tests.support.waiting import wait_until
 

@@ -21,9 +21,9 @@ from mqcore.client import (
     AsyncPushConsumer,
     MessageQueue,
 )
-from mqcore.client import instance as client_instance
 from mqcore.client.errors import ClosedError
 from mqcore.client.events import Rebalanced
+from mqcore.client.roles import instance as client_instance
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.command import Command

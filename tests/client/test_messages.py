@@ -18,7 +18,7 @@ from mqcore.client import (
 )
 from mqcore.client.native.messages import results_of
 from mqcore.client.native.sends import KeySource, batch_body, batch_item_size
-from mqcore.client.producer import assign_message_id
+from mqcore.client.produce.producer import assign_message_id
 from mqcore.wire.records import BatchItem, encode_batch
 
 QUEUE = MessageQueue("T", "b", 3)

@@ -20,9 +20,9 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_a_broker_loads_the_connections_and_no_role() -> None:
     loaded = loaded_by("import mqcore.workers.coordinator.coordinator")
-    assert "mqcore.client.pool" in loaded
-    assert loaded & {"mqcore.client.names", "mqcore.client.producer", "mqcore.client.reader",
-                     "mqcore.client.admin", "mqcore.client.consume"} == set()
+    assert "mqcore.client.network.pool" in loaded
+    assert loaded & {"mqcore.client.names", "mqcore.client.produce", "mqcore.client.read",
+                     "mqcore.client.roles", "mqcore.client.admin", "mqcore.client.consume"} == set()
 
 
 def test_every_name_is_the_package_s() -> None:

@@ -22,8 +22,8 @@ from mqcore.client import (
 )
 from mqcore.client.consume.pulling import committed_offset
 from mqcore.client.core.cursor import NO_STOP, Cursor
-from mqcore.client.instance import ClientInstance
-from mqcore.client.reader import GROUP
+from mqcore.client.read.reader import GROUP
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.testing import MemoryBroker, broker
 from mqcore.wire.codes import ResponseCode
 from tests.client.test_columns import record

@@ -1,4 +1,4 @@
-"""The turn to read a connection keeps the rules of mqcore/client/reading.py."""
+"""The turn to read a connection keeps the rules of mqcore/client/network/reading.py."""
 from __future__ import annotations
 
 import random
@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from mqcore.client import reading
 from mqcore.client.native.answers import FrameReader, Waiter, write_now
-from mqcore.client.reading import LEND_AFTER, ReadingTurn, Stored, Turn
+from mqcore.client.network.reading import LEND_AFTER, ReadingTurn, Stored, Turn
+from mqcore.client.network import reading
 from mqcore.wire.command import Command, encode, request, response
 
 LONG_S = 1e9                    # a deadline that is not reached

@@ -18,9 +18,9 @@ from mqcore.client import (
     Reader,
     RequestTimeout,
 )
-from mqcore.client.connection import Connection
 from mqcore.client.native.answers import Waiter
-from mqcore.client.reading import Stored
+from mqcore.client.network.connection import Connection
+from mqcore.client.network.reading import Stored
 from mqcore.testing import Broker, broker
 from mqcore.wire.codes import RequestCode
 from tests.client.threads import cluster_thread

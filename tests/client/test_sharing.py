@@ -4,7 +4,7 @@ import pytest
 from mqcore.client.config import split_addresses
 from mqcore.client.errors import ClientError
 from mqcore.client.message import Message
-from mqcore.client.route import publish_queues, subscribe_queues
+from mqcore.client.network.route import publish_queues, subscribe_queues
 from mqcore.wire.topics import BrokerData, QueueData, TopicRoute
 
 ROUTE = TopicRoute(

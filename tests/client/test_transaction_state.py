@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from mqcore.client import ClientError, LocalTransactionState, Message, MessageQueue
-from mqcore.client.blocking_transaction import Transaction
 from mqcore.client.message import SendResult, SendStatus
+from mqcore.client.produce.blocking_transaction import Transaction
 
 UNKNOWN, COMMIT, ROLLBACK = (
     LocalTransactionState.UNKNOWN, LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK)

@@ -14,7 +14,7 @@ from pathlib import Path
 import kombu
 import pytest
 
-from mqcore.client.blocking import LoopThread
+from mqcore.client.roles.blocking import LoopThread
 from mqcore.testing import Broker, broker
 from tests.support.waiting import wait_until
 

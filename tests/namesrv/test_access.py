@@ -17,7 +17,7 @@ from mqcore.acl.rules import EXCEPTION, Account, read_file
 from mqcore.client import AsyncAdmin, AsyncProducer, Credentials
 from mqcore.client.core.signature import sign
 from mqcore.client.errors import BrokerError
-from mqcore.client.registration import Registration
+from mqcore.client.network.registration import Registration
 from mqcore.namesrv.access import Beside
 from mqcore.namesrv.server import open_sockets, serve
 from mqcore.namesrv.settings import NamesrvAclSettings, load

@@ -14,8 +14,8 @@ from mqcore.client import (
     Message,
 )
 from mqcore.client import LocalTransactionState as State
-from mqcore.client.connection import Connection
 from mqcore.client.core.options import split_address
+from mqcore.client.network.connection import Connection
 from mqcore.testing import MemoryBroker, TestingError
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.codes import ResponseCode

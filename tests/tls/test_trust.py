@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from mqcore.client.config import ClientConfig
-from mqcore.client.connection import Connection
 from mqcore.client.errors import ConfigError, ConnectError
-from mqcore.client.pool import ConnectionPool
-from mqcore.client.registration import Registration
+from mqcore.client.network.connection import Connection
+from mqcore.client.network.pool import ConnectionPool
+from mqcore.client.network.registration import Registration
 from mqcore.net.secured import native_context
 from mqcore.net.transport.tls_context import self_signed
 from mqcore.tls.contexts import TlsFileError, client_context, server_context

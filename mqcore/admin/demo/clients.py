@@ -26,9 +26,9 @@ from mqcore.client import (
     ReceivedMessage,
     RocketMQError,
 )
-from mqcore.client.connection import Connection
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import ConnectError, broker_error
+from mqcore.client.network.connection import Connection
 from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode
 from mqcore.wire.command import Codec, Ext
 from mqcore.wire.command import request as make_request

@@ -7,8 +7,8 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, Unpack
 
 from mqcore.client.admin.asynchronous import AsyncAdmin
 from mqcore.client.admin.link import TIME_LIMIT_S, TIMEOUT_S
-from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import ClientConfig, ClientOptions
+from mqcore.client.roles.blocking import BlockingRole
 
 P = ParamSpec("P")
 R = TypeVar("R")

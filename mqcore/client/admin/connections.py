@@ -14,7 +14,7 @@ from mqcore.client.core.allocate import allocate_averagely
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError
 from mqcore.client.message import MessageQueue
-from mqcore.client.route import subscribe_queues
+from mqcore.client.network.route import subscribe_queues
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.tags import Subscription
 

@@ -23,9 +23,9 @@ from mqcore.client.errors import (
     RocketMQError,
     broker_error,
 )
-from mqcore.client.instance import ClientInstance
-from mqcore.client.pool import client_request
-from mqcore.client.role import Role
+from mqcore.client.network.pool import client_request
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.records import RecordError

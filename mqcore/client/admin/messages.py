@@ -16,8 +16,8 @@ from mqcore.client.errors import (
     NoRouteError,
 )
 from mqcore.client.message import MessageQueue
+from mqcore.client.network.route import subscribe_queues
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.route import subscribe_queues
 from mqcore.wire.codes import (
     MASTER_ID,
     PULL_FLAG_SUBSCRIPTION,

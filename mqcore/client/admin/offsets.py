@@ -23,7 +23,7 @@ from mqcore.client.admin.link import (
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ClientError, broker_error
 from mqcore.client.message import MessageQueue
-from mqcore.client.route import subscribe_queues
+from mqcore.client.network.route import subscribe_queues
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Ext
 

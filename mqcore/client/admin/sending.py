@@ -14,9 +14,9 @@ from mqcore.client.admin.messages import QUERY_COUNT_MAX, READ_COUNT_MAX, Messag
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
 from mqcore.client.message import Message, MessageQueue, SendResult
-from mqcore.client.producer import AsyncProducer
+from mqcore.client.network.route import publish_queues
+from mqcore.client.produce.producer import AsyncProducer
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.route import publish_queues
 from mqcore.wire import properties as names
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 

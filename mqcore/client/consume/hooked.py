@@ -15,9 +15,9 @@ from mqcore.client.consume.options import GroupSettings
 from mqcore.client.core.trace import after_consume_record, before_consume_record
 from mqcore.client.hooks import TRACE_GROUP_PREFIX, Hooks
 from mqcore.client.message import MessageQueue
-from mqcore.client.producer import AsyncProducer
+from mqcore.client.produce.producer import AsyncProducer
+from mqcore.client.produce.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
 from mqcore.wire.properties import KEYS
 
 TRACE_SEND_TIMEOUT_S = 5.0

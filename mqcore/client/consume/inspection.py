@@ -14,9 +14,9 @@ from mqcore.client.consume.pulling import restore_topic
 from mqcore.client.consume.threads import ListenerThreads
 from mqcore.client.core.running_info import QueueTimes, document, queue_info, queue_key, stacks
 from mqcore.client.errors import RocketMQError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, response

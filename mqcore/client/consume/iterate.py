@@ -10,7 +10,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, cast
 
-from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.consume.desk import Desk, Handed
 from mqcore.client.consume.hooked import ConsumerHooks
 from mqcore.client.consume.inspection import Inspection
@@ -30,9 +29,10 @@ from mqcore.client.consume.watch import slow_of
 from mqcore.client.core.options import whole
 from mqcore.client.core.redelivery import DEAD_LETTER
 from mqcore.client.errors import ClosedError, ConfigError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
-from mqcore.client.role import Role
+from mqcore.client.roles.blocking import BlockingRole, LoopThread
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 
 RECEIVE_COUNT_MAX = 100_000
 AHEAD_COUNT_MAX = 256

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Unpack
 
-from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import split_addresses
 from mqcore.client.consume import pulling
 from mqcore.client.consume.held import Held
@@ -34,10 +33,11 @@ from mqcore.client.consume.rules import Rules
 from mqcore.client.core.guard import raised
 from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.errors import ClientError, ConfigError, RocketMQError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.role import Role
+from mqcore.client.roles.blocking import BlockingRole
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 from mqcore.wire.tags import SUBSCRIBE_ALL
 
 POLL_TIMEOUT_S = 5.0

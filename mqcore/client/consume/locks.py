@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqcore.client.errors import ClientError, RocketMQError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
-from mqcore.client.pool import client_request
+from mqcore.client.network.pool import client_request
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode
 

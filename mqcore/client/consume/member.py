@@ -30,8 +30,8 @@ from mqcore.client.core.offsets import Ask, start
 from mqcore.client.core.rebalance import Limits, changes
 from mqcore.client.errors import BrokerError, ConfigError, RocketMQError
 from mqcore.client.events import Rebalanced
-from mqcore.client.instance import ClientInstance, steadily
 from mqcore.client.message import MessageQueue
+from mqcore.client.roles.instance import ClientInstance, steadily
 from mqcore.wire.codes import ResponseCode
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
 

@@ -15,7 +15,7 @@ from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.core.rebalance import BYTES_MAX, COUNT_MAX, SPAN_MAX, Limits
 from mqcore.client.core.redelivery import RETRIES_MAX, UNLIMITED
 from mqcore.client.errors import ConfigError
-from mqcore.client.producer_config import TRACE_TOPIC
+from mqcore.client.produce.producer_config import TRACE_TOPIC
 from mqcore.wire.tags import (
     EXPRESSION_SQL92,
     EXPRESSION_TAG,

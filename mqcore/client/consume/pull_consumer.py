@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any, Unpack
 
-from mqcore.client.blocking import BlockingRole
 from mqcore.client.consume import pulling
 from mqcore.client.consume.hooked import ConsumerHooks
 from mqcore.client.consume.options import (
@@ -18,10 +17,11 @@ from mqcore.client.consume.pulling import PullResult
 from mqcore.client.consume.push import group_name, offset_store
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.core.options import check_topic, positive_seconds, whole
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.role import Role
+from mqcore.client.roles.blocking import BlockingRole
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 from mqcore.wire.tags import SUBSCRIBE_ALL
 
 PULL_TIMEOUT_S = 10.0

@@ -12,9 +12,9 @@ from mqcore.client.consume.rules import Rules
 from mqcore.client.core import flow
 from mqcore.client.core.rebalance import Limits
 from mqcore.client.errors import BrokerError, ConnectError, RocketMQError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue, PullStatus
 from mqcore.client.received import ReceivedMessage
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire.codes import MASTER_ID
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from mqcore.client.errors import ClientError, broker_error
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue, PullStatus
 from mqcore.client.native.records import cut
-from mqcore.client.pool import client_request
+from mqcore.client.network.pool import client_request
 from mqcore.client.received import ReceivedMessage
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire.codes import (
     MASTER_ID,
     PULL_FLAG_COMMIT,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
-from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.consume import pulling
 from mqcore.client.consume.concurrent import ConcurrentService
 from mqcore.client.consume.held import Held
@@ -35,10 +34,11 @@ from mqcore.client.consume.stores import BrokerOffsets, LocalOffsets, OffsetStor
 from mqcore.client.consume.watch import slow_of, watch_loop
 from mqcore.client.core.options import check_consumer_group, check_group, check_topic
 from mqcore.client.errors import ConfigError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.role import CLOSE_TIMEOUT_S, Role
+from mqcore.client.roles.blocking import BlockingRole, LoopThread
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import CLOSE_TIMEOUT_S, Role
 from mqcore.wire.tags import SUBSCRIBE_ALL
 
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from typing import Final
 
 from mqcore.client.core import redelivery
 from mqcore.client.errors import RocketMQError
-from mqcore.client.instance import ClientInstance
-from mqcore.client.pool import client_request
+from mqcore.client.network.pool import client_request
+from mqcore.client.produce.send_header import send_fields
+from mqcore.client.produce.sending import STATUS
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.send_header import send_fields
-from mqcore.client.sending import STATUS
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode
 from mqcore.wire.command import Ext
 from mqcore.wire.properties import (

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mqcore.client.errors import BrokerError, ClientError, RocketMQError
-from mqcore.client.instance import ClientInstance
-from mqcore.client.pool import client_request
+from mqcore.client.network.pool import client_request
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.command import Command

@@ -10,8 +10,8 @@ from pathlib import Path
 from mqcore.client.consume import pulling
 from mqcore.client.core.offsets import format_offsets, parse_offsets
 from mqcore.client.errors import ClientError, ConfigError, RocketMQError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire import home
 from mqcore.wire.home import NoHomeError
 

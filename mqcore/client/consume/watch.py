@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from mqcore.client.events import SlowListener
-from mqcore.client.instance import ClientInstance
 from mqcore.client.received import ReceivedMessage
+from mqcore.client.roles.instance import ClientInstance
 
 BLOCKED_S = 1.0
 LOOK_S = 0.5

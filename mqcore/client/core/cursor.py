@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from mqcore.client.batches import RawBatch, ReadGap
 from mqcore.client.errors import ClientError
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import scan
+from mqcore.client.read.batches import RawBatch, ReadGap
 from mqcore.client.received import ReceivedMessage
 from mqcore.wire.codes import MASTER_ID, ResponseCode
 from mqcore.wire.records import RecordError

@@ -8,17 +8,17 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
-from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import ClientConfig
 from mqcore.client.consume.pulling import commit_offset, committed_offset
 from mqcore.client.core.cursor import NO_STOP
 from mqcore.client.errors import RocketMQError, broker_error
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import scan
-from mqcore.client.pool import client_request
-from mqcore.client.read_offsets import max_offset, min_offset, offset_at_time
-from mqcore.client.role import Role
+from mqcore.client.network.pool import client_request
+from mqcore.client.read.read_offsets import max_offset, min_offset, offset_at_time
+from mqcore.client.roles.blocking import BlockingRole
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 from mqcore.spark.broker.idle import Idle
 from mqcore.spark.options import Options, client_config
 from mqcore.wire import fastjson

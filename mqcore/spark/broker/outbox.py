@@ -24,9 +24,9 @@ from mqcore.client.errors import (
 )
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.sends import SendFrames
-from mqcore.client.pool import client_request
-from mqcore.client.route import TEMPLATE_QUEUE_COUNT
-from mqcore.client.send_header import send_fields
+from mqcore.client.network.pool import client_request
+from mqcore.client.network.route import TEMPLATE_QUEUE_COUNT
+from mqcore.client.produce.send_header import send_fields
 from mqcore.spark.broker.catalog import Catalog
 from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.errors import SparkSourceError

@@ -29,8 +29,8 @@ from mqcore.client.errors import (
 )
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import scan
-from mqcore.client.pool import client_request
-from mqcore.client.pull_link import FLAG_REPLAYS, PullFrame
+from mqcore.client.network.pool import client_request
+from mqcore.client.read.pull_link import FLAG_REPLAYS, PullFrame
 from mqcore.spark.broker.link import Answer, Link, keep_link, open_link, prepare
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext

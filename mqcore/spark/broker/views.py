@@ -14,8 +14,8 @@ from typing import Final
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError, RemotingError, broker_error
 from mqcore.client.native.columns import scan
-from mqcore.client.pool import client_request
-from mqcore.client.pull_link import PullFrame
+from mqcore.client.network.pool import client_request
+from mqcore.client.read.pull_link import PullFrame
 from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.broker.ranges import PAUSE_MAX_S, PAUSE_S, Missing, Piece, Range
 from mqcore.wire import fastjson

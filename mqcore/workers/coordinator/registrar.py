@@ -9,8 +9,8 @@ from functools import partial
 from mqcore.acl.rules import Account
 from mqcore.broker.registration import BrokerRegistration, identity
 from mqcore.broker.settings.model import Settings
-from mqcore.client.pool import ConnectionPool
-from mqcore.client.registration import RegisterResult, Registration
+from mqcore.client.network.pool import ConnectionPool
+from mqcore.client.network.registration import RegisterResult, Registration
 from mqcore.layout import LEADERSHIP_FOLLOWS
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen

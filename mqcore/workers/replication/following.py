@@ -39,7 +39,7 @@ from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.own_commits import Commit
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import BrokerError, ClientError, RocketMQError, broker_error
-from mqcore.client.pool import ConnectionPool
+from mqcore.client.network.pool import ConnectionPool
 from mqcore.replication import epochs, peers
 from mqcore.replication.epochs import common_end
 from mqcore.tls.contexts import client_context

@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from mqcore.client.admin import Admin
-from mqcore.client.blocking import LoopThread
+from mqcore.client.roles.blocking import LoopThread
 from tests.client.admin.conftest import CLUSTER_NAME, queue
 from tests.support.waiting import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 from mqcore.client import RemotingError
 from mqcore.client.admin import Admin, AdminError
 from mqcore.client.admin.link import AT_ONCE_MAX, some_at_once
-from mqcore.client.blocking import LoopThread
-from mqcore.client.registration import Registration
+from mqcore.client.network.registration import Registration
+from mqcore.client.roles.blocking import LoopThread
 from mqcore.wire.records import body_crc
 from mqcore.wire.topics import DataVersion, TopicConfig, TopicTable, encode_registration
 from tests.client.admin.conftest import BROKER_NAME, CLUSTER_NAME, queue, store, unique

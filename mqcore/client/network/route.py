@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteError
 from mqcore.client.message import MessageQueue
-from mqcore.client.name_servers import NameServers
+from mqcore.client.network.name_servers import NameServers
 from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, QUEUE_COUNT_MAX, TEMPLATE_TOPIC
 from mqcore.wire.numbers import whole_number
 from mqcore.wire.topics import TopicRoute

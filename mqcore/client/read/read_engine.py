@@ -14,9 +14,9 @@ from functools import partial
 
 from mqcore.client.core.cursor import ANSWERS, Cursor
 from mqcore.client.errors import REFUSED_FOR_NOW, BrokerError, RocketMQError, broker_error
-from mqcore.client.instance import ClientInstance
-from mqcore.client.pool import client_request
-from mqcore.client.pull_link import FLAG_REPLAYS, PullAnswer, PullFrame, PullLink
+from mqcore.client.network.pool import client_request
+from mqcore.client.read.pull_link import FLAG_REPLAYS, PullAnswer, PullFrame, PullLink
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire.codes import PULL_FLAG_SUBSCRIPTION, PULL_FLAG_SUSPEND, RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.tags import Subscription

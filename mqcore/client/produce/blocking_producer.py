@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar, Unpack, overload
 
-from mqcore.client.blocking import BlockingRole, LoopThread
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError
-from mqcore.client.future import SendFuture, WaitedSend
-from mqcore.client.many import Shard
 from mqcore.client.message import Message, MessageQueue, SendResult
-from mqcore.client.producer import AsyncProducer, shard_of
-from mqcore.client.producer_config import ProducerOptions
-from mqcore.client.received import ReceivedMessage
-from mqcore.client.sending import Sending
-from mqcore.client.serialization import (
+from mqcore.client.produce.many import Shard
+from mqcore.client.produce.producer import AsyncProducer, shard_of
+from mqcore.client.produce.producer_config import ProducerOptions
+from mqcore.client.produce.sending import Sending
+from mqcore.client.produce.serialization import (
     NO_BODY,
     MessageFields,
     Selector,
@@ -24,6 +21,9 @@ from mqcore.client.serialization import (
     SendOptions,
     message_of,
 )
+from mqcore.client.received import ReceivedMessage
+from mqcore.client.roles.blocking import BlockingRole, LoopThread
+from mqcore.client.roles.future import SendFuture, WaitedSend
 
 A = TypeVar("A", bound=AsyncProducer)
 OnDone = Callable[[Future[SendResult]], object]

@@ -21,18 +21,15 @@ from mqcore.client.errors import (
     RocketMQError,
 )
 from mqcore.client.hooks import TRACE_GROUP_PREFIX, Hooks
-from mqcore.client.instance import ClientInstance
-from mqcore.client.linger import Linger
-from mqcore.client.many import ManySend, Shard, batch_sending, one_batch
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.native.sends import KeySource, batch_item_size, first_unlike
-from mqcore.client.producer_config import ProducerOptions, producer_configs
-from mqcore.client.received import ReceivedMessage
-from mqcore.client.replies import Replies
-from mqcore.client.role import Role
-from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending
-from mqcore.client.serialization import (
+from mqcore.client.produce.linger import Linger
+from mqcore.client.produce.many import ManySend, Shard, batch_sending, one_batch
+from mqcore.client.produce.producer_config import ProducerOptions, producer_configs
+from mqcore.client.produce.replies import Replies
+from mqcore.client.produce.sender import Sender
+from mqcore.client.produce.sending import Sending
+from mqcore.client.produce.serialization import (
     NO_BODY,
     MessageFields,
     Selector,
@@ -40,7 +37,10 @@ from mqcore.client.serialization import (
     SendOptions,
     message_of,
 )
-from mqcore.client.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
+from mqcore.client.produce.trace import TRACE_MESSAGE_SIZE_MAX, TraceDispatcher
+from mqcore.client.received import ReceivedMessage
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 from mqcore.wire.codes import SEND_FORBIDDEN, RequestCode, ResponseCode
 from mqcore.wire.command import next_opaque
 from mqcore.wire.numbers import I32_MAX, I32_MIN

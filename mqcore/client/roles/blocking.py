@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Generic, ParamSpec, Self, TypeVar
 
 from mqcore.client.errors import ClientError
-from mqcore.client.future import WaitedSend
 from mqcore.client.message import SendResult
-from mqcore.client.role import CLOSE_TIMEOUT_S, Role
+from mqcore.client.roles.future import WaitedSend
+from mqcore.client.roles.role import CLOSE_TIMEOUT_S, Role
 
 BLOCKED_S = 1.0             # a loop that does not turn for so long is warned of
 _BEAT_S = 0.25

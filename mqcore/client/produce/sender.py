@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mqcore.client.connection import Connection
 from mqcore.client.core.faults import FaultTable
 from mqcore.client.core.guard import raised
 from mqcore.client.core.room import Room
@@ -28,14 +27,15 @@ from mqcore.client.errors import (
     RocketMQError,
 )
 from mqcore.client.hooks import Hooks
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue, SendResult, SendStatus
 from mqcore.client.native.sends import SendFrames
-from mqcore.client.pool import client_request
-from mqcore.client.producer_config import ProducerConfig
-from mqcore.client.reading import Stored
-from mqcore.client.send_header import send_fields
-from mqcore.client.sending import Sending
+from mqcore.client.network.connection import Connection
+from mqcore.client.network.pool import client_request
+from mqcore.client.network.reading import Stored
+from mqcore.client.produce.producer_config import ProducerConfig
+from mqcore.client.produce.send_header import send_fields
+from mqcore.client.produce.sending import Sending
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, RequestCode, ResponseCode
 from mqcore.wire.command import Ext, encode, next_opaque
 from mqcore.wire.properties import (

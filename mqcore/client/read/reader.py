@@ -12,20 +12,20 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, Unpack, overload
 
-from mqcore.client.batches import RawBatch, arrow_batch, arrow_schema
-from mqcore.client.blocking import BlockingRole
 from mqcore.client.config import ClientConfig, ClientOptions, client_config
 from mqcore.client.core.cursor import NO_STOP, Cursor
 from mqcore.client.core.options import check_group, check_topic, positive_seconds, whole
 from mqcore.client.errors import ConfigError, NoRouteError
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import TooMuch
-from mqcore.client.read_engine import ReadEngine
-from mqcore.client.read_filter import read_filter
-from mqcore.client.read_offsets import max_offset, min_offset, offset_at_time
+from mqcore.client.read.batches import RawBatch, arrow_batch, arrow_schema
+from mqcore.client.read.read_engine import ReadEngine
+from mqcore.client.read.read_filter import read_filter
+from mqcore.client.read.read_offsets import max_offset, min_offset, offset_at_time
 from mqcore.client.received import ReceivedMessage
-from mqcore.client.role import Role
+from mqcore.client.roles.blocking import BlockingRole
+from mqcore.client.roles.instance import ClientInstance
+from mqcore.client.roles.role import Role
 from mqcore.wire.tags import SUBSCRIBE_ALL
 
 GROUP = "TOOLS_CONSUMER"            # every broker has it, also where groups are not made on demand

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from mqcore.client.core.life import Life
-from mqcore.client.instance import ClientInstance
+from mqcore.client.roles.instance import ClientInstance
 
 CLOSE_TIMEOUT_S = 10.0
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from mqcore.client.blocking_producer import BlockingProducer
 from mqcore.client.config import ClientConfig
 from mqcore.client.message import Message, SendResult, SendStatus
-from mqcore.client.producer_config import ProducerOptions
-from mqcore.client.transaction import (
+from mqcore.client.produce.blocking_producer import BlockingProducer
+from mqcore.client.produce.producer_config import ProducerOptions
+from mqcore.client.produce.transaction import (
     AsyncTransactionProducer,
     Check,
     Decision,

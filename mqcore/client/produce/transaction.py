@@ -26,9 +26,9 @@ from mqcore.client.message import (
     SendResult,
     SendStatus,
 )
-from mqcore.client.pool import client_request
-from mqcore.client.producer import AsyncProducer
-from mqcore.client.producer_config import ProducerOptions
+from mqcore.client.network.pool import client_request
+from mqcore.client.produce.producer import AsyncProducer
+from mqcore.client.produce.producer_config import ProducerOptions
 from mqcore.client.received import ReceivedMessage
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import Command, Ext

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqcore.client.errors import RocketMQError, broker_error
-from mqcore.client.pool import ConnectionPool
+from mqcore.client.network.pool import ConnectionPool
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext, request

@@ -4,9 +4,9 @@ from __future__ import annotations
 from mqcore.client.consume.pulling import max_offset as max_offset
 from mqcore.client.consume.pulling import min_offset as min_offset
 from mqcore.client.errors import ClientError, broker_error
-from mqcore.client.instance import ClientInstance
 from mqcore.client.message import MessageQueue
-from mqcore.client.pool import client_request
+from mqcore.client.network.pool import client_request
+from mqcore.client.roles.instance import ClientInstance
 from mqcore.wire.codes import MASTER_ID, PULL_FLAG_SUBSCRIPTION, RequestCode, ResponseCode
 from mqcore.wire.command import Ext
 from mqcore.wire.numbers import whole_number

@@ -18,9 +18,9 @@ from mqcore.client.errors import (
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.native.messages import results_of
 from mqcore.client.native.sends import batch_body, first_unlike
-from mqcore.client.producer_config import ProducerConfig
-from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending
+from mqcore.client.produce.producer_config import ProducerConfig
+from mqcore.client.produce.sender import Sender
+from mqcore.client.produce.sending import Sending
 from mqcore.wire.codes import DLQ_PREFIX, FRAME_LENGTH_MAX, RETRY_PREFIX, RequestCode
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED, WAIT
 

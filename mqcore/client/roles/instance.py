@@ -23,9 +23,9 @@ from mqcore.client.errors import (
 )
 from mqcore.client.events import Connected, Disconnected, Event, RouteChanged, tell
 from mqcore.client.message import MessageQueue
-from mqcore.client.name_servers import NameServers, discover
-from mqcore.client.pool import ConnectionPool, client_request
-from mqcore.client.route import Routes
+from mqcore.client.network.name_servers import NameServers, discover
+from mqcore.client.network.pool import ConnectionPool, client_request
+from mqcore.client.network.route import Routes
 from mqcore.wire import fastjson, ids
 from mqcore.wire.codes import MASTER_ID, RequestCode, ResponseCode
 from mqcore.wire.command import Command

@@ -20,7 +20,7 @@ from mqcore.client.errors import (
     RocketMQError,
     broker_error,
 )
-from mqcore.client.pool import ConnectionPool, client_request
+from mqcore.client.network.pool import ConnectionPool, client_request
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.topics import BodyError, TopicRoute, decode_route, has_brokers

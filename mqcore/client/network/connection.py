@@ -5,7 +5,7 @@ answer stands in a table by opaque; one timer serves all deadlines.
 
 It belongs to the loop's thread. Another thread that waits for one answer may write its one frame by
 itself (`write_here`): whoever writes to the socket holds the gate. It may read the answer, too
-(`read_here`), when it has the turn (`mqcore.client.reading`).
+(`read_here`), when it has the turn (`mqcore.client.network.reading`).
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Final
 
 from mqcore.client.errors import ConnectError, QueueFull, RequestTimeout, RocketMQError
 from mqcore.client.native.answers import FrameReader, Waiter, take_expired, write_now
-from mqcore.client.reading import ReadingTurn, Stored
+from mqcore.client.network.reading import ReadingTurn, Stored
 from mqcore.wire.codes import FLAG_ONEWAY, LanguageCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, response
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mqcore.client.message import MessageQueue
-from mqcore.client.route import TEMPLATE_QUEUE_COUNT
+from mqcore.client.network.route import TEMPLATE_QUEUE_COUNT
 from mqcore.wire.codes import TEMPLATE_TOPIC
 from mqcore.wire.command import Ext
 

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from mqcore.client.connection import Connection
 from mqcore.client.core.guard import raised
 from mqcore.client.core.retry import Tries
 from mqcore.client.errors import RequestTimeout, RocketMQError, send_error
 from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
 from mqcore.client.native.answers import Waiter
+from mqcore.client.network.connection import Connection
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
 from mqcore.wire.numbers import I32_MAX, whole_number

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 from mqcore.client.core.selection import queue_by_shard
 from mqcore.client.errors import RocketMQError
-from mqcore.client.many import batch_sending, fits_into_batch
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.native.messages import results_of
 from mqcore.client.native.sends import batch_body
-from mqcore.client.producer_config import ProducerConfig
-from mqcore.client.sender import Sender
-from mqcore.client.sending import Sending
+from mqcore.client.produce.many import batch_sending, fits_into_batch
+from mqcore.client.produce.producer_config import ProducerConfig
+from mqcore.client.produce.sender import Sender
+from mqcore.client.produce.sending import Sending
 
 _Key = tuple[str, bool, MessageQueue | None, float]      # topic, wait_store, queue, time limit
 

@@ -11,7 +11,7 @@ from mqcore.client.core.compression import Compression
 from mqcore.client.core.options import check_topic, positive_seconds, whole
 from mqcore.client.core.retry import RETRY_CODES
 from mqcore.client.errors import ConfigError
-from mqcore.client.serialization import Serializer, to_json
+from mqcore.client.produce.serialization import Serializer, to_json
 from mqcore.wire.codes import TEMPLATE_TOPIC, TRACE_TOPIC
 
 _COUNT_MAX = 1_000_000

@@ -6,15 +6,15 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
-from mqcore.client.connection import (
+from mqcore.client.core.options import split_address
+from mqcore.client.errors import ClientError, ClosedError, RequestTimeout
+from mqcore.client.network.connection import (
     CONNECT_TIMEOUT_S,
     Connection,
     LostHandler,
     RequestHandler,
     cannot_connect,
 )
-from mqcore.client.core.options import split_address
-from mqcore.client.errors import ClientError, ClosedError, RequestTimeout
 from mqcore.wire.codes import LanguageCode, RequestCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.command import request as make_request

@@ -1,0 +1,1 @@
+"""Name servers, routes, connections."""

@@ -1,0 +1,1 @@
+"""Readers of queues outside of groups."""

@@ -1,0 +1,1 @@
+"""Shared by all roles: start and end, the client instance, blocking classes."""
