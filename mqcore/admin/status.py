@@ -1,4 +1,4 @@
-"""`mqcore status`: what the shared memory of running brokers says."""
+"""`mqcore status`: what the shared memory of running brokers says, or one broker elsewhere."""
 from __future__ import annotations
 
 import json
@@ -100,11 +100,24 @@ def explain() -> None:
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
 @click.option("--explain", "explained", is_flag=True, help="Say what each counter counts instead.")
-def status(as_json: bool, explained: bool) -> None:
-    """Show the processes, positions and counters of the brokers that run on this machine."""
+@click.option("--broker", metavar="HOST[:PORT]",
+              help="One broker over the network instead: address, version, store, rates, role.")
+def status(as_json: bool, explained: bool, broker: str | None) -> None:
+    """
+    Show the processes, positions and counters of the brokers that run on this machine.
+
+    With --broker: what a broker anywhere says of itself, signed as the environment or the context
+    in use says.
+    """
+    if explained and broker is not None:
+        raise click.UsageError("give --explain or --broker, not both")
     if explained:
         explain()
         return
+    if broker is not None:
+        from mqcore.admin import remote                # the client, which a broker does not load
+
+        remote.show(broker, as_json=as_json)
     runs = {}
     strange = []
     for name in stale_segments(PREFIX):

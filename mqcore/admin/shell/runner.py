@@ -108,14 +108,22 @@ def reads(*, items: bool = False) -> Callable[
                 **options: Any) -> None:
             if as_json + as_ndjson + names_only + (form == "wide") > 1:
                 raise click.UsageError("give one of --json, --ndjson, --quiet and -o wide")
-            output = Output(as_json, as_ndjson, names_only, form == "wide", watch_s)
-            _run(_read(connection, command, options, output))
+            look(connection, command, options,
+                 Output(as_json, as_ndjson, names_only, form == "wide", watch_s))
 
         for option in _output_options(items):
             run = option(run)
         return connects(run)
 
     return decorate
+
+
+def look(
+    connection: Connection, command: Callable[..., Coroutine[Any, Any, View]],
+    options: dict[str, Any], output: Output,
+) -> NoReturn:
+    """Print the view that a coroutine over AsyncAdmin returns, and end."""
+    _run(_read(connection, command, options, output))
 
 
 async def _read(
