@@ -47,7 +47,7 @@ from mqcore.net.requests cimport (
     SendAnswer,
     SendRequest,
 )
-from mqcore.net.serving.dispatch cimport Dispatch, front_command, front_pull, front_send
+from mqcore.net.serving.dispatch cimport Dispatch, front_ask, front_command
 from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED
@@ -140,7 +140,7 @@ cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t byt
     send.born_host_size = peer_of(c).host_size
     send.body = r.at
     send.body_length = <int32_t>(r.end - r.at)
-    return front_send(s.dispatch, c, &send, bytes)
+    return front_ask(s.dispatch, c, &send, NULL, bytes)
 
 
 cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t bytes) noexcept nogil:
@@ -157,7 +157,7 @@ cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t byt
     pull.replays = False
     pull.brings_filter = True
     pull.filter_type.length = pull.filter.length = -1
-    return front_pull(s.dispatch, c, &pull, bytes)
+    return front_ask(s.dispatch, c, NULL, &pull, bytes)
 
 
 cdef bint take_fields(Reader* r, Command* command) noexcept nogil:

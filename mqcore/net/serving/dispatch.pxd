@@ -33,10 +33,10 @@ cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_
 # What another front asks for, in no protocol's words, under the limits of its address. What the
 # coordinator has to decide goes there as the command that says the same, and waits here as
 # RocketMQ's own does: topics and groups are made, offsets out of range settled, sends keep their
-# order (N7). With access control the coordinator decides about all of it (AR3). bytes: that were read
-# for it. Handled.
-cdef int front_send(Dispatch* d, Connection* c, const SendRequest* send, int64_t bytes) noexcept nogil
-cdef int front_pull(Dispatch* d, Connection* c, const PullRequest* pull, int64_t bytes) noexcept nogil
+# order (N7). With access control the coordinator decides about all requests (AR3). send, pull: one of
+# them, the other one NULL; bytes: that were read for it. Handled.
+cdef int front_ask(Dispatch* d, Connection* c, const SendRequest* send, const PullRequest* pull,
+                   int64_t bytes) noexcept nogil
 # Anything else that the coordinator knows (HACKING.md, "Request codes"): a command without its end,
 # which is closed here. Its answer is said by Front.say_frame.
 cdef int front_command(Dispatch* d, Connection* c, Command* command, const uint8_t* body,

@@ -48,53 +48,38 @@ from mqcore.wire.codes cimport (
 )
 from mqcore.wire.header cimport HEADER_READ, header_read
 
-cdef int one_send(Dispatch* d, Connection* c, const Request* request, bint settled) noexcept nogil:
-    cdef SendRequest send
-    if not read_send(request, &send):
-        return HANDLE_FORWARD
-    send.born_host = peer_of(c).host
-    send.born_host_size = peer_of(c).host_size
-    return serve_send(d.sends, c, &send, settled)
-
-
-cdef int one_pull(Dispatch* d, Connection* c, const Request* request, bint settled) noexcept nogil:
-    cdef PullRequest pull
-    if peer_of(c).fast_port:           # served on the main port only (broker.md 1.1)
-        if not request.header.flag & ONEWAY_BIT:
-            reply_plain(d.remoting.transport, c, request.header.binary, request.header.opaque,
-                        RESPONSE_REQUEST_CODE_NOT_SUPPORTED, " request type 11 not supported")
-        return HANDLED
-    if not read_pull(request, &pull):
-        return HANDLE_FORWARD
-    return serve_pull(d.pulls, c, &pull, settled)
-
-
-cdef int one_end(Dispatch* d, Connection* c, const Request* request) noexcept nogil:
-    cdef EndRequest end
-    cdef int result
-    if not read_end(request, &end):
-        return HANDLE_FORWARD
-    result = serve_end(d.ends, c, &end)
-    if result == HANDLE_DENIED:
-        return access_refuse(d.guard, c, request, ACCESS_TOPIC, d.ends.denied, d.ends.denied_length)
-    return result
-
-
-cdef inline bint is_end(int32_t code) noexcept nogil:
-    return code == REQUEST_END_TRANSACTION
-
-
 cdef inline bint is_native(int32_t code) noexcept nogil:
     return is_send(code) or is_pull(code) or code == REQUEST_END_TRANSACTION
 
 
 cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
                         bint settled) noexcept nogil:
+    """The one switch from a code to its command. settled: the coordinator has decided already."""
+    cdef SendRequest send
+    cdef PullRequest pull
+    cdef EndRequest end
+    cdef int result
     if is_send(request.header.code):
-        return one_send(d, c, request, settled)
+        if not read_send(request, &send):
+            return HANDLE_FORWARD
+        send.born_host = peer_of(c).host
+        send.born_host_size = peer_of(c).host_size
+        return serve_send(d.sends, c, &send, settled)
     if is_pull(request.header.code):
-        return one_pull(d, c, request, settled)
-    return one_end(d, c, request)
+        if peer_of(c).fast_port:       # served on the main port only (broker.md 1.1)
+            if not request.header.flag & ONEWAY_BIT:
+                reply_plain(d.remoting.transport, c, request.header.binary, request.header.opaque,
+                            RESPONSE_REQUEST_CODE_NOT_SUPPORTED, " request type 11 not supported")
+            return HANDLED
+        if not read_pull(request, &pull):
+            return HANDLE_FORWARD
+        return serve_pull(d.pulls, c, &pull, settled)
+    if not read_end(request, &end):
+        return HANDLE_FORWARD
+    result = serve_end(d.ends, c, &end)
+    if result == HANDLE_DENIED:
+        return access_refuse(d.guard, c, request, ACCESS_TOPIC, d.ends.denied, d.ends.denied_length)
+    return result
 
 
 cdef bint holds(void* dispatch, Connection* c) noexcept nogil:
@@ -113,7 +98,7 @@ cdef void refused(void* dispatch, Connection* c, const Request* request) noexcep
 cdef inline int counted(Dispatch* d, Connection* c, uint64_t id, int64_t length,
                         int result) noexcept nogil:
     """`result`, of what is within the limits; its connection, of that id, may have ended by it."""
-    if result == HANDLED and connection_find(d.limits.transport, id) != NULL:
+    if d.limits.on and result == HANDLED and connection_find(d.limits.transport, id) != NULL:
         limits_taken(d.limits, c, length)
     return result
 
@@ -121,27 +106,24 @@ cdef inline int counted(Dispatch* d, Connection* c, uint64_t id, int64_t length,
 cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil:
     cdef Dispatch* d = <Dispatch*>dispatch
     cdef uint64_t id = c.id
-    if not d.limits.on:
-        return serve_now(d, c, request)
-    if request.account != NULL:
-        limits_identified(d.limits, c, request.account.hash)
-    if limits_hold(d.limits, c):
-        return HANDLE_WAIT
-    return counted(d, c, id, request.length, serve_now(d, c, request))
-
-
-cdef int serve_now(Dispatch* d, Connection* c, Request* request) noexcept nogil:
     cdef int result
+    if d.limits.on:
+        if request.account != NULL:
+            limits_identified(d.limits, c, request.account.hash)
+        if limits_hold(d.limits, c):
+            return HANDLE_WAIT
     if request.unusual:
-        return forward_frame(d.forwarding, c, request, PARK_UNREAD,
-                             request.length > FORWARD_BYTES_MAX)
-    if request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
-        return forward_frame(d.forwarding, c, request, PARK_NOT, False)
-    result = serve_natively(d, c, request, False)
-    if result != HANDLE_FORWARD:
-        return result
-    request.passed = request.account == NULL or not is_end(request.header.code)
-    return forward_native(d, c, request, True)
+        result = forward_frame(d.forwarding, c, request, PARK_UNREAD,
+                               request.length > FORWARD_BYTES_MAX)
+    elif request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
+        result = forward_frame(d.forwarding, c, request, PARK_NOT, False)
+    else:
+        result = serve_natively(d, c, request, False)
+        if result == HANDLE_FORWARD:
+            request.passed = (request.account == NULL
+                              or request.header.code != REQUEST_END_TRANSACTION)
+            result = forward_native(d, c, request, True)
+    return counted(d, c, id, request.length, result)
 
 
 cdef int forward_native(Dispatch* d, Connection* c, const Request* request,
@@ -186,31 +168,20 @@ cdef int front_command(Dispatch* d, Connection* c, Command* command, const uint8
     return counted(d, c, id, bytes, ask(d, c, command, body, length))
 
 
-cdef int front_send(Dispatch* d, Connection* c, const SendRequest* send,
-                    int64_t bytes) noexcept nogil:
+cdef int front_ask(Dispatch* d, Connection* c, const SendRequest* send, const PullRequest* pull,
+                   int64_t bytes) noexcept nogil:
     cdef uint64_t id = c.id
     cdef Command command
     cdef int result = HANDLE_FORWARD
     if holds(d, c):
         return HANDLE_WAIT
     if d.remoting.fields == NULL:
-        result = serve_send(d.sends, c, send, False)
-    if result == HANDLE_FORWARD:
+        result = (serve_send(d.sends, c, send, False) if send != NULL
+                  else serve_pull(d.pulls, c, pull, False))
+    if result == HANDLE_FORWARD and send != NULL:
         command_of_send(&command, send)
         result = ask(d, c, &command, send.body, send.body_length)
-    return counted(d, c, id, bytes, result)
-
-
-cdef int front_pull(Dispatch* d, Connection* c, const PullRequest* pull,
-                    int64_t bytes) noexcept nogil:
-    cdef uint64_t id = c.id
-    cdef Command command
-    cdef int result = HANDLE_FORWARD
-    if holds(d, c):
-        return HANDLE_WAIT
-    if d.remoting.fields == NULL:
-        result = serve_pull(d.pulls, c, pull, False)
-    if result == HANDLE_FORWARD:
+    elif result == HANDLE_FORWARD:
         command_of_pull(&command, pull)
         result = ask(d, c, &command, NULL, 0)
     return counted(d, c, id, bytes, result)
