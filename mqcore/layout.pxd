@@ -102,7 +102,7 @@ cdef struct ReplicaGate "mq_replica_gate":
     int32_t untold                       # 1: the master does not say it; ha-slave
     uint8_t ha_slave_pad[116]
 
-# -- Where a slave finds its master (mqcore/shm/master_place.pyx) ---------------------------------------
+# -- Where a slave finds its master (mqcore/shm/text_board.pyx) -----------------------------------------
 cdef struct MasterPlace "mq_master_place":
     int32_t sequence                     # odd while the coordinator writes; counts changes by two
     int32_t length                       # of the address; the coordinator
@@ -203,7 +203,7 @@ cdef struct TransactionState "mq_transaction_state":
     int64_t expired                      # messages given up since the start
     int64_t rounds                       # since the start
 
-# -- Settings that requests have changed (mqcore/shm/live_settings.pyx) -------------------------------
+# -- Settings that requests have changed (mqcore/shm/text_board.pyx) -------------------------------
 cdef struct LiveSettings "mq_live_settings":
     int32_t sequence                     # odd while the coordinator writes; counts changes by two
     int32_t length                       # of the text in bytes; the coordinator

@@ -115,7 +115,7 @@ def status(as_json: bool, explained: bool, broker: str | None) -> None:
         explain()
         return
     if broker is not None:
-        from mqcore.admin import remote                # the client, which a broker does not load
+        from mqcore.admin import remote  # the client, which a broker does not load
 
         remote.show(broker, as_json=as_json)
     runs = {}

@@ -26,8 +26,8 @@ from mqcore.broker.settings.live import (
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import SECTIONS
 from mqcore.broker.settings.values import Values
-from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
+from mqcore.shm.text_board import SettingsBoard
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, settings_in
 from tests.shm.test_segment import SMALL

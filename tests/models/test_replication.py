@@ -310,7 +310,7 @@ def test_a_request_that_leaves_its_ring_before_its_result_is_never_answered():
     assert isinstance(breaks(*raw_bytes("writer", "G7"), at_end=all_there), Stuck)
 
 
-# -- text_board.pxd under master_place.pyx, live_settings.pyx: a text, its length, and who reads it
+# -- text_board.pxd: a text, its length, and who reads it
 
 FIRST, SECOND = 1, 2                   # addresses; their lengths are the same numbers
 

@@ -17,8 +17,8 @@ from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.log_bytes import OVERLAP_BYTES, last_bytes
 from mqcore.replication.slave import SlaveNote
 from mqcore.shm.leadership import LeadershipPen
-from mqcore.shm.master_place import MasterSign
 from mqcore.shm.retention import LogWords
+from mqcore.shm.text_board import MasterSign
 from mqcore.store.log.folders import LogFolders
 from mqcore.workers.replication import ha_slave
 from tests.replication.ends import (
@@ -583,7 +583,7 @@ def test_a_slave_without_a_link_hears_at_once_where_the_master_is(tmp_path: Path
     segment = slave.run.segment
     slave.loop.run(0)
     for say in (lambda: LeadershipPen(segment).say_leader(1, "a:1", "a:2", 1, [1]),
-                lambda: MasterSign(segment).write("a:2")):
+                lambda: MasterSign(segment).show("a:2")):
         turn = threading.Thread(target=slave.loop.run, args=(600_000,), daemon=True)
         turn.start()
         say()

@@ -3,7 +3,7 @@ Which settings a request can change while the broker runs, and how every process
 
 broker.md 10.5 (RocketMQ 4.9.8 writes into the objects that its threads read; what was copied at the
 start stays). Here the coordinator writes those that differ from the start of the run into shared
-memory, as lines (mqcore/shm/live_settings.pyx); every other process looks there between its turns,
+memory, as lines (mqcore/shm/text_board.pyx); every other process looks there between its turns,
 at least once a second, and a process that starts anew begins with them
 (mqcore/workers/process/live.py).
 """

@@ -34,8 +34,8 @@ from mqcore.shm.coordinator_rings import (
 )
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
-from mqcore.shm.master_place import MasterSign
 from mqcore.shm.run_clock import RunClock
+from mqcore.shm.text_board import MasterSign
 from mqcore.store.index.query import IndexReader, KeyMatches
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
@@ -231,9 +231,9 @@ class Coordinator:
             return
         if self._following is not None:
             self._following.adopt(address)
-        told = self._sign.read()
+        told = self._sign.address()
         if ha_address and (told is None or told[1] != ha_address):
-            self._sign.write(ha_address)
+            self._sign.show(ha_address)
 
     def _apply_order(self, topics: list[str]) -> None:
         self._broker.apply_order_table(topics, self._now_ms())

@@ -15,9 +15,9 @@ from mqcore.broker.tables.filters import FilterData
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.shm.access import AccessBoard, AccessTableFull, build_table
 from mqcore.shm.filters import FilterWriter
-from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableFullError, TableWriter
+from mqcore.shm.text_board import SettingsBoard
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 from mqcore.wire.topics import TopicConfig
 

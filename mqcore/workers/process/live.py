@@ -17,8 +17,8 @@ from mqcore.broker.settings.live import applied
 from mqcore.broker.settings.model import Settings, SettingsError
 from mqcore.layout import LEADERSHIP_FOLLOWS
 from mqcore.shm.leadership import LeadershipPen
-from mqcore.shm.live_settings import SettingsBoard
 from mqcore.shm.segment import Segment
+from mqcore.shm.text_board import SettingsBoard
 from mqcore.wire.fastjson import JsonError
 
 log = logging.getLogger("mqcore.settings")

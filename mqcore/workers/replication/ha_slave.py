@@ -22,10 +22,10 @@ from mqcore.replication.slave import POSITION_BITS, SlaveNote
 from mqcore.replication.slave_loop import SlaveLoop
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
-from mqcore.shm.master_place import MasterSign
 from mqcore.shm.members import member_number
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
+from mqcore.shm.text_board import MasterSign
 from mqcore.store import restored
 from mqcore.wire.printable import printable
 from mqcore.workers.process.accounts import Signing
@@ -157,7 +157,7 @@ class HaSlave:
         if self._pen is not None:
             self._look_for_elected(self._pen)
         elif self._sign.version != self._sign_version:
-            told = self._sign.read()
+            told = self._sign.address()
             if told is not None:
                 self._sign_version, self._learnt = told
         address = self._settings.replication.master_address or self._learnt
