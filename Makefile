@@ -1,4 +1,4 @@
-# The commands: build, run, test, demo, perf, ledger, soak, lint, docs, settings, wheel, sanitize, fuzz, clean,
+# The commands: build, run, test, demo, perf, ledger, soak, lint, docs, settings, invariants, wheel, sanitize, fuzz, clean,
 # spark-classes.
 # Each does its own set-up in .venv.
 PYTHON ?= python3
@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf ledger lint docs settings clean soak wheel debug sanitize fuzz fuzz-build \
+.PHONY: build tools run test demo perf ledger lint docs settings invariants clean soak wheel debug sanitize fuzz fuzz-build \
         spark-classes
 
 # -- what is installed from elsewhere is fetched beside the compiling
@@ -146,6 +146,10 @@ docs: tools
 settings: build
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.metrics
+
+# -- docs/invariants.md, of the rules that the heads of files state
+invariants: build
+	$(BIN)/python -m docs.invariants
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .benchmarks

@@ -4,12 +4,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import mqcore
+from docs import invariants
 from mqcore import figures, participants
 from mqcore.admin.cli import COMMANDS
 from mqcore.broker.handlers import _HANDLERS
@@ -32,8 +34,6 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SIZES = {"KiB": 1 << 10, "MiB": 1 << 20}
 DEFAULT_MESSAGE_BYTES = 4 << 20
 SNIPPET_LIMIT_S = 60
-CORE = ("replication", "shm", "store", "net")
-TOOLS = ("verify",)       # native code that no broker process runs
 
 
 def table(text: str, first: str) -> list[list[str]]:
@@ -128,27 +128,24 @@ def layout_number(name: str) -> int:
     return value
 
 
-def core(pattern: str) -> list[Path]:
-    found = [path for folder in CORE for path in (ROOT / "mqcore" / folder).rglob(pattern)
-             if path.parent.name not in TOOLS]
-    return sorted([*found, *(ROOT / "mqcore").glob(pattern)])
+def test_the_page_of_invariants_has_the_words_of_the_files_that_state_them() -> None:
+    """`make invariants` writes it."""
+    assert (ROOT / "docs/invariants.md").read_text(encoding="utf-8") == invariants.page(ROOT)
 
 
-def invariants() -> dict[str, set[str]]:
-    """By file of the broker's native core: the ids that it states."""
-    found = {}
-    stated = re.compile(r"^(?:#   |  )([A-Z]{1,2}\d+)  +(?=\S)", re.MULTILINE)
-    for path in core("*.p[xy][dx]"):
-        ids = set(stated.findall(path.read_text(encoding="utf-8")))
-        if ids:
-            found[str(path.relative_to(ROOT))] = ids
-    return found
+def test_an_id_is_that_of_one_invariant() -> None:
+    ids = [rule.id for of_file in invariants.stated(ROOT).values() for rule in of_file]
+
+    assert len(ids) > 200
+    assert [id for id, count in Counter(ids).items() if count > 1] == []
 
 
-def test_the_invariant_table_has_every_invariant_and_where_it_is_stated() -> None:
-    said = {quoted(row[1])[0]: set(row[0].split()) for row in table(ARCHITECTURE, "ids")}
+def test_a_rule_goes_on_as_long_as_its_lines_are_indented() -> None:
+    text = ("# A ring.\n#\n#   R1  One reader,\n#       one writer.\n#   R2  No lock.\n#\n"
+            "#       Not this.\n# Nor this.\n\n  Q1  Three\n      steps.\n    Nor that.\n")
 
-    assert said == invariants()
+    assert invariants.rules(text) == [
+        ("R1", "One reader, one writer."), ("R2", "No lock."), ("Q1", "Three steps.")]
 
 
 def test_the_table_of_shares_names_rules_where_they_are_stated() -> None:
@@ -161,10 +158,11 @@ def test_the_table_of_shares_names_rules_where_they_are_stated() -> None:
     assert wrong == []
 
 
-def test_the_tests_that_the_invariant_table_names_exist() -> None:
-    named = [path for row in table(ARCHITECTURE, "ids") for path in quoted(row[3])]
+def test_the_tests_that_the_page_of_invariants_names_exist() -> None:
+    page = (ROOT / "docs/invariants.md").read_text(encoding="utf-8")
+    named = [path for row in invariants.TESTS.finditer(page) for path in quoted(row["tests"])]
 
-    assert named
+    assert len(named) > 50
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
