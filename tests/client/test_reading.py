@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from mqcore.client.native.answers import FrameReader, Waiter, write_now
-from mqcore.client.network.reading import LEND_AFTER, ReadingTurn, Stored, Turn
 from mqcore.client.network import reading
+from mqcore.client.network.reading import LEND_AFTER, ReadingTurn, Stored, Turn
 from mqcore.wire.command import Command, encode, request, response
 
 LONG_S = 1e9                    # a deadline that is not reached
