@@ -300,10 +300,26 @@ cdef inline bint lies_behind(const uint8_t* entries, int64_t number, int64_t sta
 
 cdef int64_t checksum_find(const uint8_t* entries, int64_t count, int64_t start,
                            int64_t* hint) noexcept nogil:
-    cdef int64_t low = 0, high = count, middle = hint[0]
-    if 0 <= middle < count and lies_behind(entries, middle, start) and (
-            middle == 0 or not lies_behind(entries, middle - 1, start)):
-        low = high = middle
+    """By steps that double from the hint on: a queue's next record is near in a log of few queues."""
+    cdef int64_t low = 0, high = count, middle = hint[0], step = 1
+    if 0 <= middle < count and lies_behind(entries, middle, start):
+        high = middle
+        while low < high:
+            middle = max(high - step, 0)
+            if not lies_behind(entries, middle, start):
+                low = middle + 1
+                break
+            high = middle
+            step *= 2
+    elif 0 <= middle < count:
+        low = middle + 1
+        while low < high:
+            middle = min(low + step, count) - 1
+            if lies_behind(entries, middle, start):
+                high = middle
+                break
+            low = middle + 1
+            step *= 2
     while low < high:
         middle = (low + high) // 2
         if lies_behind(entries, middle, start):

@@ -208,6 +208,20 @@ cdef int32_t next_entry(const uint8_t* file) noexcept nogil:
     return index_header_decode(file).next_entry
 
 
+cdef int64_t first_behind(const uint8_t* entries, int64_t count, int64_t start) noexcept nogil:
+    """The first entry that ends behind `start`, or is none; -1: the ends do not rise."""
+    cdef int64_t number, found = count, end, before = 0
+    cdef bint none = False
+    for number in range(count):
+        end = checksum_end(entries, number)
+        if end != 0 and (none or end <= before):
+            return -1
+        none, before = end == 0, end
+        if found == count and (none or end > start):
+            found = number
+    return found
+
+
 cdef int checksums(const uint8_t* data, size_t size) noexcept nogil:
     """| entries | record | its length, a byte | start, end: i32 | hint: i64 |"""
     cdef Input left = input_of(data, size)
@@ -219,6 +233,9 @@ cdef int checksums(const uint8_t* data, size_t size) noexcept nogil:
     cdef int verdict
     found = checksum_find(data, count, start, &hint)
     hold(0 <= found <= count and 0 <= hint <= count, "an entry is one that there is")
+    other = first_behind(data, count, start)
+    hold(other == -1 or hint == other, "an entry is found from any hint on")
+    other = 0
     if found < count:
         checksum_end(data, found)
     verdict = checksum_judge(data, count, start, end, data + left.left - length, length, &other)
