@@ -376,6 +376,18 @@ def test_who_floods_an_address_keeps_no_slave_of_it_out(make: Make) -> None:
             peer.close()
 
 
+def test_links_of_one_address_take_no_place_of_another(make: Make) -> None:              # HM7
+    master = make()
+    with master.turning():
+        other = Peer(socket.create_connection(master.address, source_address=("127.0.0.2", 0)))
+        many = [Peer.of(master.address) for _ in range(40)]
+        assert many[0].is_closed()
+        other.report(0)
+        assert other.frame()[0] == 0
+        for peer in (other, *many):
+            peer.close()
+
+
 def test_figures_say_how_far_the_last_slave_is_behind(make: Make) -> None:
     master = make()
     master.send(20)

@@ -47,10 +47,13 @@ def elected(tmp_path: Path) -> Iterator[Elected]:
     master.close()
 
 
-def test_all_that_are_waited_for_count_and_the_last_of_them_decides(elected: Elected) -> None:
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_all_that_are_waited_for_count_and_the_last_of_them_decides(
+    elected: Elected, order: tuple[int, int],
+) -> None:
     end = elected.master.end
     first, second = elected.member(1, end), elected.member(2, end // 2)
-    elected.wait_for(1, 2)
+    elected.wait_for(*order)
     elected.until(end // 2)
     third = elected.member(3, end)               # nobody waits for it
     second.bytes_up_to(end)

@@ -335,6 +335,29 @@ def test_a_stop_on_a_full_disk_ends_and_says_what_is_lost(run: Run, disk: Any) -
     assert published(run) == 0
 
 
+def test_readers_see_nothing_of_a_commit_before_all_of_it_is_written(                  # K3
+    tmp_path: Path,
+) -> None:
+    """It takes two writes, and the disk is full before the second."""
+    run = Run(tmp_path / "store", segment_size=4 << 20)
+    append_probe.watch(run.segment)
+    try:
+        loop, probe = writer(run, pool_bytes=4 << 20, commit_least_bytes=4 << 20), run.probe()
+        append_probe.fail("write", errno.ENOSPC, after=1, times=1_000_000)
+        for number in range(0, 1_200, 400):
+            send(probe, range(number, number + 400))
+            loop.run(TURN_MS)
+        with served(loop):
+            loop.finish()
+            loop.stop_service()
+            wait_until(lambda: loop.refusal() == (REFUSAL_DISK_FULL, errno.ENOSPC), "a full disk")
+            waiting, shown = loop.pool_bytes_waiting(), published(run)
+            loop.give_up()
+        assert (waiting, shown) == (1_200 * RECORD, 0)
+    finally:
+        append_probe.unwatch()
+
+
 def test_the_memory_limit_is_only_a_warning(run: Run) -> None:
     """A child without the right to lock memory runs all the same."""
     pid = os.fork()

@@ -37,12 +37,12 @@ def run(tmp_path: Path) -> Run:
 
 
 @contextlib.contextmanager
-def watched(loop: AppendLoop) -> Iterator[None]:
+def watched(loop: AppendLoop) -> Iterator[threading.Thread]:
     """The watcher's thread beside the block."""
     watcher = threading.Thread(target=loop.run_service, args=["watch"])
     watcher.start()
     try:
-        yield
+        yield watcher
     finally:
         loop.stop_service()
         watcher.join()
@@ -220,9 +220,20 @@ def test_a_thousand_races_for_the_answer_give_one_answer_each(run: Run) -> None:
 
 
 def test_a_quiet_watcher_sleeps_a_whole_time_out_and_ends_when_told(run: Run) -> None:     # G4
-    loop = run.writer("sync", 0, sync_timeout_ms=3_600_000)
-    with watched(loop):
-        wait_until(lambda: threading.active_count() > 1, "the watcher")
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=3_600_000), run.probe()
+
+    def slept() -> int:
+        status = Path(f"/proc/self/task/{watcher.native_id}/status").read_text(encoding="ascii")
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    with watched(loop) as watcher:
+        wait_until(lambda: slept() > 0, "the watcher asleep")
+        before, end = slept(), time.monotonic() + 0.2
+        while time.monotonic() < end:
+            assert probe.send("topic", 0, [b"in time"], opaque=0)
+            loop.run(TURN_MS)
+            probe.take()
+        assert slept() - before < 10
 
 
 # -- a whole broker --------------------------------------------------------------------------------

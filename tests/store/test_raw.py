@@ -220,6 +220,16 @@ def test_a_copy_may_begin_at_a_later_segment(source: Run, target: Run) -> None:
     assert copied.items() < segments(source).items()
 
 
+def test_an_empty_log_begins_where_its_first_bytes_lie(source: Run, target: Run) -> None:    # A9
+    """At the start of a segment, and nowhere else; from then on there is nothing before them."""
+    loop, probe = target.writer("async", 0), target.probe()
+    position, data = next(piece for piece in of(source) if piece[0] >= 8192)
+    first = int.from_bytes(data[:4], "big")          # behind the first record
+    assert put(loop, probe, (position + first, data[first:])) == PUT_NOT_AT_END
+    assert put(loop, probe, (position, data)) == PUT_OK
+    assert target.segment.log_state()["first"] == position == 8192
+
+
 # -- what is not -----------------------------------------------------------------------------------
 
 

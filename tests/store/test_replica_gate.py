@@ -465,25 +465,27 @@ def service(loop: AppendLoop, name: str) -> Iterator[None]:
     ("async", True, True, True), ("async", True, False, False), ("async", False, True, False),
     ("sync", True, True, False)])
 def test_who_sends_it_on_is_rung_before_what_is_waited_for_is_written(
-    run: Run, pen: ReplicaPen, mode: str, waits: bool, there: bool, rung: bool,
+    run: Run, pen: ReplicaPen, stall: Stall, mode: str, waits: bool, there: bool, rung: bool,
 ) -> None:
-    """A disk that takes nothing: what is rung then was rung before, as nothing is published."""
+    """While the write hangs it has been rung, or it has not."""
     loop, probe, bell = gated(run, mode), run.probe(), run.segment.bell(HA_MASTER.slot)
     if there:
         pen.move(0)
     run.segment.arm(HA_MASTER.slot)
-    append_probe.watch(run.segment)
+    assert probe.send("topic", 0, [b"1"], opaque=1, waits=waits)
+    stall.writes(True)
+    writing = threading.Thread(target=turn, args=[loop])
+    writing.start()
     try:
-        append_probe.fail("write", errno.EIO, times=100)
-        send(loop, probe, 1, waits=waits)
+        wait_until(stall.hanging, "a write that hangs")
+        if rung:
+            assert os.eventfd_read(bell) == 1
+        else:
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(bell)
     finally:
-        append_probe.unwatch()
-    assert end_of(run) == 0
-    if rung:
-        assert os.eventfd_read(bell) == 1
-    else:
-        with pytest.raises(BlockingIOError):
-            os.eventfd_read(bell)
+        stall.writes(False)
+        writing.join()
 
 
 # -- a whole broker --------------------------------------------------------------------------------
