@@ -192,9 +192,8 @@ cdef void named_queues(Dispatcher* d, RecordView* record, int64_t tags) noexcept
     cdef int32_t i
     if impossible:
         note_odd(&d.forged, record)
-    for i in range(count):             # M1: the writer has passed each offset that it gave
-        if d.named[i].offset < load_i64_acquire(&d.shm.queues[d.named[i].queue].next_offset):
-            batch_note_at(&d.batch, record, d.named[i].queue, d.named[i].offset, tags)
+    for i in range(count):
+        batch_note_at(&d.batch, record, d.named[i].queue, d.named[i].offset, tags)
 
 
 cdef void note_odd(OddRecords* odd, const RecordView* record) noexcept nogil:

@@ -206,10 +206,8 @@ cdef bint is_news(Scheduler* s, const AppendResult* result) noexcept nogil:
     cdef int32_t number = <int32_t>(result.connection >> OFFSET_BITS)
     if result.producer_incarnation != s.appends.incarnation:
         return True                    # to an earlier life's: settling twice changes nothing
-    if ((number - s.answered) & NUMBER_MASK) - 1 >= s.flying:
+    if ((number - s.answered - 1) & NUMBER_MASK) >= s.flying:
         return False                   # answered before, by a writer that died then
-    if number == s.answered:
-        return False
     s.answered = number
     s.flying = (s.sent - number) & NUMBER_MASK
     s.levels[result.queue_id].flying -= 1
