@@ -296,6 +296,11 @@ cdef class AccessBoard:
         memcpy(place, <const char*>table, len(table))
         store_i32_release(&shm.head.access_sequence, sequence + 1)
 
+    def break_off(self) -> None:
+        """For tests: leave the table as a coordinator does that dies while it writes it."""
+        cdef Shm* shm = &self.segment.shm
+        store_i32_release(&shm.head.access_sequence, shm.head.access_sequence | 1)
+
 
 cdef class AccessCopy:
     """A table as who checks sees it, for tests."""

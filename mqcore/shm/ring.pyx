@@ -197,16 +197,25 @@ cdef class RingEnd:
         """Claim and publish in one."""
         return self.claim(record, kind) and self.publish()
 
-    def receive(self):
-        """The next record as bytes and give its room back, or None when there is none."""
+    def next(self):
+        """The next record as bytes, or None when there is none; its room stays taken."""
         cdef uint8_t* record
         cdef int32_t kind
         cdef int32_t length = ring_next(&self.ring, &record, &kind)
         if length < 0:
             return None
-        result = PyBytes_FromStringAndSize(<char*>record, length)
-        ring_release(&self.ring)
-        return result
+        return PyBytes_FromStringAndSize(<char*>record, length)
+
+    def release(self) -> bool:
+        """Give the room of all that was read back; True when the producer waits for it."""
+        return ring_release(&self.ring)
+
+    def receive(self):
+        """Both in one."""
+        record = self.next()
+        if record is not None:
+            self.release()
+        return record
 
     def positions(self) -> tuple[int, int]:
         """(head, tail) as they are in shared memory, in bytes."""

@@ -279,3 +279,13 @@ def test_before_the_rules_are_there_everything_waits_and_a_change_counts_at_once
 def test_no_secret_is_in_the_table(rules: Rules):
     assert SECRET.encode() not in table_of(rules)
     assert json.dumps(SECRET) not in repr(rules.accounts)
+
+
+def test_a_table_that_a_dead_coordinator_left_open_is_not_taken(rules: Rules) -> None:     # AR1
+    with requests.shown(rules, "/mqcore-test-acl-open") as segment:
+        board, before, copy = AccessBoard(segment), AccessCopy(segment), AccessCopy(segment)
+        assert before.look()
+        board.break_off()
+        assert (before.look(), copy.look()) == (False, False)
+        board.write(table_of(rules))
+        assert (before.look(), copy.look()) == (True, True)

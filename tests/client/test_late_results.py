@@ -106,20 +106,23 @@ def test_what_a_thread_returns_after_its_time_is_dropped(late, monkeypatch):
 
 
 def test_what_a_coroutine_returns_after_its_time_is_dropped():
-    """It catches its cancellation, and says that all is well."""
+    """It catches its cancellation, and says that all is well; no later call is in its task (W2)."""
     async def listener(message):
+        tasks.append(asyncio.current_task())
         if message.queue_offset == 0:
             try:
                 await asyncio.sleep(WAIT_S)
             except asyncio.CancelledError:
                 caught.append(message.queue_offset)
     caught: list[int] = []
+    tasks: list[asyncio.Task[None] | None] = []
 
     async def scenario():
         async with Service(listener) as one:
             one.back.going.set()
             await wait_until_async(lambda: one.held.commit_offset == 2, "both settled")
             assert caught == [0]
+            assert len(set(tasks)) == 2
             assert one.back.offsets == [0]
             assert (one.held.counts.ok, one.held.counts.failed) == (1, 1)
     asyncio.run(scenario())

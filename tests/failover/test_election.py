@@ -300,6 +300,7 @@ def test_who_may_have_come_in_is_waited_for(outcome) -> None:
 
     fourth = Broker(4)
     made.run(200, fourth)
+    made.until(first, "renew", "answered")           # no other transaction comes in between
     first.reports[number(4)] = Report(0, 0, True)
     asked = made.until(first, "set", outcome)
     first.reports[number(4)] = Report(0, 0, False)           # it has left

@@ -23,12 +23,13 @@ class Serving:
     `rings` are the coordinator's. folder: of a store that is made.
 
     connection_memory_bytes: for all connections. front: where it has the binary front, too. queues:
-    places in their table.
+    places in their table; file_entries: of a file of one.
     """
 
     def __init__(self, folder: Path, *, connection_memory_bytes: int = 1 << 28,
-                 front: socket.socket | None = None, queues: int = 64) -> None:
-        self._store = Run(folder, queues=queues)
+                 front: socket.socket | None = None, queues: int = 64,
+                 file_entries: int = 100, held_max: int = 8) -> None:
+        self._store = Run(folder, queues=queues, file_entries=file_entries)
         self._store.recover(clean=True)
         self._segment = self._store.segment
         self._segment.begin_incarnation(SERVING.slot)
@@ -38,7 +39,7 @@ class Serving:
         self._loop = BinaryFront(
             self._segment, 0, [(self._listener, False)], os.fsencode(self._store.log_folder),
             os.fsencode(self._store.queue_folder), store_address=("127.0.0.1", 10911), cluster="C",
-            file_entries=self._store.file_entries, connection_max=64, held_max=8,
+            file_entries=self._store.file_entries, connection_max=64, held_max=held_max,
             body_bytes_max=4 << 20, seed=1, connection_memory_bytes=connection_memory_bytes,
             region="R", trace_on=True, idle_ms_max=600_000, memory_bytes=1 << 30,
             memory_count_max=32, memory_bytes_max=1 << 18, disk_count_max=32,

@@ -1,4 +1,4 @@
-"""What is dispatched again, after a write that failed or by another dispatcher, is there once."""
+"""A record that is dispatched twice has one entry, and is indexed once."""
 from __future__ import annotations
 
 import errno
@@ -53,3 +53,18 @@ def test_no_key_is_indexed_twice(run: Run) -> None:                             
     run.segment.set_dispatched(0, 0)
     run.dispatch_all(end)
     assert index.read_bytes() == before
+
+
+def test_the_disk_has_room_for_an_index_entry_before_it_is_written(tmp_path: Path) -> None:    # I1
+    """It is written into mapped memory, where a full disk would be a signal."""
+    run = Run(tmp_path / "store", index_slots=500, index_entries=200_000)
+    loop, probe = run.writer("async", 0), run.probe()
+    for number in range(16):
+        keys = b" ".join(b"%x" % key for key in range(number << 12, (number << 12) + 3500))
+        assert probe.send("topic", 0, [b"body"], opaque=0, properties=b"KEYS\x01" + keys)
+        loop.run(TURN_MS)
+    run.dispatch_all(run.segment.log_state()["published"])
+    (index,) = run.index_folder.iterdir()
+    entries = int.from_bytes(index.read_bytes()[36:40], "big")
+    assert 1 << 20 < entries * 20 < 2 << 20
+    assert index.stat().st_blocks * 512 >= 2 << 20

@@ -1,9 +1,11 @@
 """Extension units: written as a stock broker writes them, found again, never believed when torn."""
+import errno
 import os
 import struct
 
 import pytest
 
+from mqcore.store.probes import append_probe
 from mqcore.store.queue.extension_files import (
     ADDRESS_BASE,
     Unit,
@@ -144,6 +146,29 @@ def test_what_was_written_for_entries_that_did_not_survive_is_written_over(broke
     assert [entry[2] - ADDRESS_BASE for entry in entries[:UNITS_A_FILE]] == list(
         range(0, UNITS_A_FILE * UNIT_BYTES, UNIT_BYTES))
     assert all(broker.unit(entry[2]) is not None for entry in entries)
+
+
+def test_units_behind_the_entries_go_before_new_ones_are_written(broker):               # X3
+    broker.store(UNITS_A_FILE + 5)
+    broker.dispatch()
+    queue = broker.run.queue_folder / TOPIC / "0"
+    with (queue / f"{0:020d}").open("r+b") as file:
+        file.truncate(10 * ENTRY.size)
+        file.truncate(broker.run.file_entries * ENTRY.size)
+    (queue / f"{100 * ENTRY.size:020d}").unlink()
+
+    again = Run(broker.run.root)
+    again.writer("async", again.recover(clean=False).end)
+    dispatcher = again.dispatcher(**extended(again))
+    append_probe.watch(again.segment)
+    try:
+        append_probe.fail("write", errno.ENOSPC, times=1000)
+        assert dispatcher.run(1000) != 0
+    finally:
+        append_probe.unwatch()
+    dispatcher.close()
+    assert list(broker.files()) == [0]
+    assert not any(broker.files()[0][10 * UNIT_BYTES:])
 
 
 def test_a_unit_that_the_disk_lost_is_left_and_its_place_is_not_used_again(broker):

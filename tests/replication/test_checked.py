@@ -9,7 +9,15 @@ import pytest
 from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.master import MasterNote
 from mqcore.shm.figure_slots import FigureSlots
-from tests.replication.ends import SEGMENT_SIZE, Make, MasterEnd, Peer, log_bytes, said
+from tests.replication.ends import (
+    SEGMENT_SIZE,
+    Make,
+    MasterEnd,
+    Peer,
+    log_bytes,
+    said,
+    turning,
+)
 from tests.support.waiting import wait_until
 
 
@@ -133,6 +141,39 @@ def test_without_checksums_what_lies_before_a_record_is_not_asked(make: Make) ->
         assert peer.bytes_up_to(master.end) == (begin, whole[begin:])
         peer.close()
         assert what_comes(master, ANNOUNCE, 0) == whole[:SEGMENT_SIZE]
+
+
+def test_bytes_behind_the_end_of_the_log_are_not_judged(make: Make) -> None:
+    """CK1: the writer may be in the middle of a record there."""
+    master, _ = old_log(make)
+    end, whole = master.end, log_bytes(master, 0)
+    path = master.run.log_folder / f"{end // SEGMENT_SIZE * SEGMENT_SIZE:020d}"
+    with path.open("r+b") as file:
+        file.seek(end % SEGMENT_SIZE)
+        file.write(b"\xff" * 100)
+    with master.turning():
+        peer = Peer.of(master.address)
+        peer.report(ANNOUNCE, 0)
+        assert peer.bytes_up_to(end) == (0, whole)
+        master.send(1)
+        assert peer.bytes_up_to(master.end)[0] == end
+        peer.close()
+    assert MasterNote.NOTE_DAMAGED not in said(master)
+
+
+def test_the_loop_is_rung_when_a_part_is_judged(make: Make) -> None:
+    """CK5: it sleeps for as long as nothing comes."""
+    master = make(heartbeat_ms=3_600_000, housekeeping_ms=3_600_000)
+    master.send(200)
+    master.run.segment.set_begun(master.end)
+    with turning(master.run.segment, master.slot, lambda _: master.loop.run(600_000)):
+        peer = Peer.of(master.address)
+        peer.report(ANNOUNCE, 0)
+        try:
+            assert peer.bytes_up_to(master.end) == (0, log_bytes(master, 0))
+        finally:
+            master.run.segment.request_stop(master.slot)
+            peer.close()
 
 
 def test_a_segment_that_is_shorter_than_the_log_is_no_signal(make: Make) -> None:

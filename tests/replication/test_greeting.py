@@ -170,6 +170,31 @@ def test_a_slave_writes_nothing_before_the_greeting_is_believed(tmp_path: Path) 
     master.close()
 
 
+def test_a_slave_reports_nothing_before_the_greeting_is_believed(tmp_path: Path) -> None:   # HS7
+    slave = SlaveEnd(tmp_path / "slave", heartbeat_ms=1)
+    with socket.create_server(("127.0.0.1", 0)) as listener, slave.turning():
+        slave.link(listener.getsockname())
+        peer = Peer(listener.accept()[0])
+        peer.exactly(16)
+        peer.send(ANNOUNCE, bytes(30))
+        wait_until(lambda: slave.loop.greeting() == bytes(30), "a greeting")
+        peer.link.settimeout(0.5)
+
+        def is_silent() -> bool:
+            try:
+                peer.link.recv(65_536)
+            except TimeoutError:
+                return True
+            return False
+
+        wait_until(is_silent, "no report in half a second")
+        peer.link.settimeout(20)
+        slave.loop.go_on()
+        slave.run.segment.ring_bell(slave.slot)
+        assert peer.exactly(8) == bytes(8)
+        peer.close()
+
+
 @pytest.mark.parametrize("sent", [
     FRAME.pack(-1, 0), FRAME.pack(-1, 27) + bytes(27), FRAME.pack(-1, 30) + bytes(30) + b"more"],
     ids=["nothing", "too little", "more"])

@@ -14,6 +14,7 @@ from mqcore.replication.greet import ANNOUNCE, TELL
 from mqcore.replication.greeting import decode, words
 from mqcore.replication.master import MasterNote
 from mqcore.replication.slave import SlaveNote
+from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.wire.codes import RequestCode
 from tests.interop.ask import stored_count
@@ -97,6 +98,23 @@ def test_who_does_not_ask_hears_the_log_alone(master: MasterEnd, ours: bool) -> 
         assert peer.frame()[0] == end
         peer.close()
         asking.close()
+
+
+def test_a_slave_that_has_slaves_counts_no_reports(tmp_path: Path) -> None:                 # HM11
+    """Its own master may take back a part of the log that its slaves have."""
+    made = MasterEnd(tmp_path / "hands on", hands_on=True)
+    made.send(FEW)
+    figures, pen = FigureSlots(made.run.segment), ReplicaPen(made.run.segment)
+    with made.turning():
+        peer = Peer.of(made.address)
+        peer.report(0)
+        peer.bytes_up_to(made.end)
+        wait_until(lambda: figures.total("slave_lag_bytes") == made.end, "a slave")
+        peer.report(made.end)
+        wait_until(lambda: figures.total("slave_lag_bytes") == 0, "its report")
+        peer.close()
+    made.close()
+    assert (pen.replicated, pen.present) == (0, False)
 
 
 @pytest.mark.parametrize("reports", [(ANNOUNCE, TELL, 0), (ANNOUNCE, 0, TELL, TELL, 0),

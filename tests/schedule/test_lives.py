@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from mqcore.participants import WRITER
+from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.io_stall import Stall
 from mqcore.store.schedule.loop import Snapshot
-from tests.schedule.desk import WORKER_RUNNING, Desk, now_ms
+from tests.schedule.desk import TURN_MS, WORKER_RUNNING, Desk, now_ms
 from tests.support.dice import seed_of_run
 from tests.support.waiting import wait_until
 
@@ -175,6 +176,67 @@ def test_deliveries_that_a_dead_writer_stored_in_part_are_delivered_for_the_rest
     shown(desk)
     desk.settle(late(desk))
     delivered_once(desk)
+
+
+def test_deliveries_that_a_pool_lost_with_its_writer_are_made_again(desk: Desk) -> None:     # S5
+    """Their results have come, and say that all is well."""
+    at = late(desk)
+    desk.writer = desk.run.writer("transient-pool", int(desk.run.segment.log_state()["published"]))
+    desk.turn(at)
+    desk.writer.run(TURN_MS)                      # into the pool: no thread writes it
+    kill_writer(desk)
+    shown(desk)
+    desk.settle(at)
+    delivered_once(desk)
+
+
+# -- a run that ends while results wait for slaves -------------------------------------------------
+
+
+def gated(desk: Desk) -> ReplicaPen:
+    """From now on results come when slaves have their records, as far as the pen says."""
+    end = int(desk.run.segment.log_state()["published"])
+    desk.writer = desk.run.writer("async", end, wait_replicated=True, slave_timeout_ms=600_000)
+    pen = ReplicaPen(desk.run.segment)
+    pen.move(end)
+    return pen
+
+
+def test_deliveries_that_are_published_and_not_answered_are_found_by_the_next_run(      # S2
+    desk: Desk,
+) -> None:
+    at = late(desk)
+    gated(desk)
+    desk.turn(at)
+    desk.store()
+    assert desk.bodies() == NUMBERS
+    desk.turn(at)
+    assert desk.offsets() == {}
+    kill_all(desk)
+    desk.settle(at)
+    delivered_once(desk)
+
+
+def test_a_result_says_nothing_of_what_the_log_has_behind_its_record(tmp_path: Path) -> None:   # S3
+    desk = Desk(tmp_path)
+    desk.settle(now_ms())
+    for level in (1, 2):
+        desk.delay(level, b"%d" % level)
+    pen = gated(desk)
+    ends = []
+    for level in (1, 2):
+        desk.turn(desk.due(level, 0) + 1)
+        desk.store()
+        ends.append(int(desk.run.segment.log_state()["published"]))
+    assert desk.bodies() == [b"1", b"2"]
+    pen.move(ends[0])
+    desk.store()
+    at = desk.due(2, 0) + 1
+    desk.turn(at)
+    assert desk.offsets() == {1: 1}
+    kill_all(desk)
+    desk.settle(at)
+    assert desk.bodies() == [b"1", b"2"]
 
 
 # -- everything ------------------------------------------------------------------------------------

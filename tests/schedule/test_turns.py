@@ -1,15 +1,18 @@
 """Delivery, turn by turn, at a clock that the test sets."""
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import pytest
 
+from mqcore.participants import DISPATCHER
 from mqcore.shm.retention import QueueLives
 from mqcore.store.probes.append_probe import fail, unwatch, watch
 from mqcore.store.schedule.levels import NoteKind
 from mqcore.wire.properties import encode_properties
-from tests.schedule.desk import DELAYS_MS, SCHEDULE_TOPIC, Desk, now_ms
+from tests.schedule.desk import DELAYS_MS, SCHEDULE_TOPIC, TURN_MS, Desk, now_ms
 
 ENOSPC = 28
 KEPT = ("flag", "sysFlag", "bornTimestamp", "body", "properties", "preparedTransactionOffset")
@@ -88,6 +91,19 @@ def test_a_message_that_comes_while_its_level_is_empty_is_seen_by_the_bell(desk:
     desk.delay(1, b"second")
     desk.settle(desk.due(1, 1) + 1)
     assert desk.bodies() == [b"first of its level", b"second"]
+
+
+def test_a_level_that_begins_to_wait_wakes_a_resting_dispatcher(desk: Desk) -> None:  # S7
+    desk.settle(now_ms())
+    desk.delay(1, b"due")
+    assert desk.probe.send("Orders", 0, [b"published, and not dispatched"], opaque=1)
+    desk.writer.run(TURN_MS)
+    bell = desk.run.segment.bell(DISPATCHER.slot)
+    with contextlib.suppress(BlockingIOError):
+        os.eventfd_read(bell)
+    desk.run.segment.arm(DISPATCHER.slot)
+    desk.turn(desk.due(1, 0) + 1)
+    assert os.eventfd_read(bell) == 1
 
 
 def test_more_messages_than_may_be_in_flight_are_all_delivered_in_order(tmp_path: Path) -> None:

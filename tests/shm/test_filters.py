@@ -69,6 +69,7 @@ def test_a_reader_runs_the_program_of_now(writer, loaded):
     assert loaded.passes("g", "t", RED) is None
     publish(writer, "color = 'red'")
     assert (loaded.passes("g", "t", RED), loaded.passes("g", "t", BLUE)) == (True, False)
+    assert loaded.bytes == len(Filter.compile("color = 'red'").program)             # FC2
 
     publish(writer, "color = 'blue'", version=2)
     assert (loaded.passes("g", "t", RED), loaded.passes("g", "t", BLUE)) == (False, True)
@@ -232,3 +233,30 @@ def test_a_reader_never_runs_half_a_program(segment, writer, loaded):           
         os.waitpid(child, 0)
     # None: the writer was interrupted in a change; a serving process asks the coordinator then
     assert seen - {None} == {True, False}
+
+
+def test_a_copy_of_a_program_is_whole(writer, reader):                              # V2
+    """Another process shows two large ones in turns, at one place of the arena."""
+    large, small = [bytes([byte]) * (1 << 20) for byte in (1, 2)], b"\3"
+    end, other_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(other_end)
+        parent = select.poll()
+        parent.register(end, select.POLLIN | select.POLLHUP)
+        while not parent.poll(0):
+            for program in (large[0], small, large[1], small):
+                writer.publish_program("g", "t", program=program, expression="", client_version=1,
+                                       born_ms=NOW_MS, dead_ms=0, now_ms=NOW_MS)
+        os._exit(0)
+    seen, deadline = [], time.monotonic() + 20
+    try:
+        while len(seen) < 500 or len({chunk[0] for chunk in seen[-500:]}) < 3:
+            assert time.monotonic() < deadline, len(seen)
+            if found := reader.program("g", "t"):
+                chunk = found["chunk"]
+                assert chunk.count(chunk[:1]) == len(chunk)
+                seen.append(chunk[:1])
+    finally:
+        os.close(other_end)
+        os.waitpid(child, 0)

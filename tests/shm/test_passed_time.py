@@ -122,6 +122,14 @@ def test_a_minute_old_file_is_a_minute_old_after_any_step(
     assert world.passed(later) == pytest.approx(world.true - at, abs=1)
 
 
+def test_a_time_that_a_step_left_out_counts_from_the_step(world: World) -> None:          # T10
+    world.live(HOUR)
+    never_shown = world.wall + 30 * MINUTE
+    world.error += HOUR
+    world.live(MINUTE)
+    assert world.passed(never_shown) == pytest.approx(MINUTE, abs=LOOK)
+
+
 def test_ten_honest_days_without_a_boot_are_measured(world: World) -> None:
     world.live(HOUR)
     written, at = world.wall, world.true

@@ -1,7 +1,6 @@
 """The append service keeps the rules A1 to A5 of mqcore/store/log/append.pxd."""
 import errno
 import os
-import threading
 from itertools import pairwise
 
 import pytest
@@ -23,7 +22,6 @@ from mqcore.layout import (
 from mqcore.participants import WRITER
 from mqcore.store.probes import append_probe
 from tests.store.harness import Run
-from tests.support.waiting import wait_until
 
 WRITE_TRIES = 3
 PREPARED, COMMIT, ROLLBACK = 4, 8, 12
@@ -309,25 +307,6 @@ def test_a_failed_async_flush_refuses_writes_for_good(run, disk):
     assert statuses(probe.take()) == [PUT_OK, PUT_SERVICE_NOT_AVAILABLE]
     assert refusal(run) == REFUSAL_FLUSH_FAILED
     assert run.segment.log_state()["flushed"] == 0
-
-
-def test_a_later_record_of_a_flushed_segment_is_flushed_too(run, disk):                 # F1, F2
-    loop, probe = run.writer("async", 0, flush_interval_ms=1, flush_least_bytes=0), run.probe()
-    service = threading.Thread(target=loop.run_service)
-    service.start()
-    try:
-        assert probe.send("topic", 0, [b"first"], opaque=1)
-        loop.run(TURN_MS)
-        wait_until(lambda: run.segment.log_state()["flushed"] == published(run), "the first flush")
-        before = published(run)
-        disk.fail("sync", errno.EIO)
-        assert probe.send("topic", 0, [b"second"], opaque=2)
-        loop.run(TURN_MS)
-        wait_until(lambda: refusal(run) == REFUSAL_FLUSH_FAILED, "a failed flush")
-    finally:
-        loop.stop_service()
-        service.join()
-    assert run.segment.log_state()["flushed"] == before
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.layout import PUT_OK
+from mqcore.layout import PUT_OK, REFUSAL_FLUSH_FAILED
 from mqcore.store import files
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.log.log_folders import make_segment
 from mqcore.store.probes import append_probe
 from mqcore.store.probes.append_probe import AppendProbe
+from mqcore.store.probes.io_stall import Stall
 from tests.store.harness import Run
+from tests.store.stalling import stall
 from tests.support.mqcore_process import mqcore_up
 from tests.support.waiting import wait_until
 from tests.workers.load import Asker, send_request
@@ -25,6 +27,8 @@ SEGMENT = 8192
 BIG_SEGMENT = 16 << 20
 WARM_MARGIN = 4 << 20                 # zeros are no nearer to the log's end (prepare.pyx)
 TURN_MS = 1000
+
+__all__ = ["stall"]                   # a fixture
 
 
 @contextlib.contextmanager
@@ -206,6 +210,52 @@ def test_zeros_that_run_ahead_never_hit_a_record(tmp_path: Path, mode: str) -> N
     found = [int(r["body"]) for r in run.records(end) if not r.get("blank")]
     assert found == list(range(40 * count))
     assert end > 2 * BIG_SEGMENT > WARM_MARGIN
+
+
+def test_zeros_for_a_place_that_the_log_has_reached_meanwhile_are_not_written(         # P1
+    tmp_path: Path, stall: Stall,
+) -> None:
+    """The service has chosen 4 MiB, and hangs in opening the segment until the log is behind it."""
+    run = Run(tmp_path / "store", segment_size=BIG_SEGMENT, file_entries=20)
+    loop, probe = run.writer("async", 0, warm_segments=True), run.probe()
+    stall.next_open(True)
+    service = threading.Thread(target=loop.run_service, args=["prepare"])
+    service.start()
+    try:
+        wait_until(stall.hanging, "an open that hangs")
+        for start in range(0, 360, 60):
+            append(loop, probe, range(start, start + 60), 16_000)
+    finally:
+        loop.stop_service()
+        stall.next_open(False)
+        service.join()
+    end = run.segment.log_state()["published"]
+    assert end > 5 << 20
+    assert [int(record["body"]) for record in run.records(end)] == list(range(360))
+
+
+def test_a_later_record_of_a_flushed_segment_is_flushed_too(tmp_path: Path) -> None:     # F1, F2
+    run = Run(tmp_path / "store", segment_size=SEGMENT, file_entries=20)
+    loop, probe = run.writer("async", 0, flush_interval_ms=1, flush_least_bytes=0), run.probe()
+
+    def state(name: str) -> int:
+        return int(run.segment.log_state()[name])
+
+    append_probe.watch(run.segment)
+    service = threading.Thread(target=loop.run_service)
+    service.start()
+    try:
+        append(loop, probe, range(1), 100)
+        wait_until(lambda: state("flushed") == state("published"), "the first flush")
+        before = state("published")
+        append_probe.fail("sync", errno.EIO)
+        append(loop, probe, range(1, 2), 100)
+        wait_until(lambda: state("refusal") == REFUSAL_FLUSH_FAILED, "a failed flush")
+    finally:
+        loop.stop_service()
+        service.join()
+        append_probe.unwatch()
+    assert state("flushed") == before
 
 
 @pytest.mark.parametrize("mode", ["async", "transient-pool"])

@@ -14,6 +14,7 @@ import pytest
 
 from mqcore.client import AsyncProducer, Message, SendStatus
 from mqcore.layout import PUT_FLUSH_TIMEOUT, PUT_OK, PUT_SERVICE_NOT_AVAILABLE, REFUSAL_FLUSH_FAILED
+from mqcore.net.probes.write_stop import ResultStop
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
 from mqcore.store.probes.append_probe import AppendProbe
@@ -219,8 +220,37 @@ def test_a_thousand_races_for_the_answer_give_one_answer_each(run: Run) -> None:
     assert len([r for r in run.records(published(run)) if not r.get("blank")]) == 1000
 
 
+def test_the_writer_waits_until_the_watcher_has_answered(run: Run, stall: Stall) -> None:    # G2
+    """The watcher is stopped where it publishes, and the sync ends."""
+    loop, probe = run.writer("sync", 0, sync_timeout_ms=TIMEOUT_MS), run.probe()
+    for number in range(100):                       # the next result lies on another page
+        assert probe.send("topic", 0, [b"x"], opaque=number)
+    loop.run(TURN_MS)
+    assert len(probe.take()) == 100
+    end = published(run)
+    assert probe.send("topic", 0, [b"late"], opaque=100)
+    stall.syncs(True)
+    stop = ResultStop(run.segment, 0)
+    turn = threading.Thread(target=loop.run, args=[TURN_MS])
+    with watched(loop):
+        turn.start()
+        try:
+            assert stop.wait(30)
+            stall.syncs(False)
+            turn.join(0.2)
+            assert turn.is_alive()
+            assert published(run) == end
+        finally:
+            stall.syncs(False)
+            stop.go_on()
+            turn.join()
+            stop.end()
+    assert statuses(probe.take()) == [PUT_FLUSH_TIMEOUT]
+    assert published(run) > end
+
+
 def test_a_quiet_watcher_sleeps_a_whole_time_out_and_ends_when_told(run: Run) -> None:     # G4
-    loop, probe = run.writer("sync", 0, sync_timeout_ms=3_600_000), run.probe()
+    loop = run.writer("sync", 0, sync_timeout_ms=3_600_000)
 
     def slept() -> int:
         status = Path(f"/proc/self/task/{watcher.native_id}/status").read_text(encoding="ascii")
@@ -230,9 +260,7 @@ def test_a_quiet_watcher_sleeps_a_whole_time_out_and_ends_when_told(run: Run) ->
         wait_until(lambda: slept() > 0, "the watcher asleep")
         before, end = slept(), time.monotonic() + 0.2
         while time.monotonic() < end:
-            assert probe.send("topic", 0, [b"in time"], opaque=0)
             loop.run(TURN_MS)
-            probe.take()
         assert slept() - before < 10
 
 

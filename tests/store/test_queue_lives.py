@@ -22,6 +22,7 @@ from mqcore.store.log.producer import LogProducer
 from mqcore.store.paths import remove_queue
 from mqcore.store.probes import append_probe
 from mqcore.store.queue.dispatch import DispatchFailure
+from mqcore.store.reader import StoreReader
 from mqcore.store.recovery.compare import queue_ends
 from mqcore.store.recovery.queue_ends import QueueEnds
 from tests.store.harness import Run, log_records, read_entries
@@ -268,6 +269,25 @@ def test_a_writer_that_died_behind_a_marker_has_a_successor_that_ends_the_lives(
     assert leader.send(("a", 0)) == 0
 
 
+def test_a_life_that_was_ended_is_not_ended_again_by_a_successor(leader: Leader) -> None:   # QL4
+    """The files are deleted, and the marker is not dispatched yet, when the writer dies."""
+    leader.send(("a", 0), 3)
+    leader.dispatch()
+    before = leader.end
+    leader.remove(("a", 0))
+    lives, dispatcher = QueueLives(leader.run.segment), leader.run.dispatcher(index_enabled=False)
+    assert dispatcher.run(TURN_MS) == DispatchFailure.DISPATCH_REMOVAL
+    (queue,) = lives.begun()
+    dispatcher.forget_queue(queue.number)
+    remove_queue(leader.run.queue_folder, "a", 0, None)
+    lives.finish(queue.number)
+    dispatcher.close()
+    assert leader.run.segment.log_state()["dispatched"] == before
+    del leader.loop
+    leader.run.recover_tail()
+    assert lives.begun() == []
+
+
 @pytest.mark.parametrize("marks", [True, False], ids=["markers", "offsets only"])
 @pytest.mark.parametrize("seed", range(10))
 def test_all_copies_of_a_log_have_the_same_queues(seed: int, marks: bool, tmp_path: Path) -> None:
@@ -378,3 +398,29 @@ def test_an_ended_life_that_a_start_meets_as_it_looks_back_goes(leader: Leader, 
     follower.crash()
     assert follower.bodies() == leader.kept
     assert follower.nexts() == {("a", 0): 5, ("b", 0): 3}
+
+
+def test_a_reader_leaves_the_files_of_an_ended_life(leader: Leader) -> None:                 # C4
+    """It has the file of the queue's former life open; the new one's has the same name."""
+    reader = StoreReader(
+        leader.run.segment, os.fsencode(leader.run.log_folder),
+        os.fsencode(leader.run.queue_folder), file_entries=FILE_ENTRIES, memory_bytes=1 << 20)
+    leader.send(("a", 0), 2)
+    leader.dispatch()
+    before = reader.entry("a", 0, 0)
+    assert before is not None
+    assert leader.remove(("a", 0)) == 0
+    leader.dispatch()
+    start = leader.end
+    assert leader.send(("a", 0), 1) == 0
+    leader.dispatch()
+    after = reader.entry("a", 0, 0)
+    assert (before[0], after and after[0]) == (0, start)
+
+
+def test_the_writer_hears_that_queues_are_to_be_removed(leader: Leader) -> None:             # Q1
+    leader.send(("a", 0))
+    lives, heard = QueueLives(leader.run.segment), leader.loop.removals_asked()
+    lives.ask([lives.number("a", 0)])
+    assert leader.loop.removals_asked() == heard + 1
+    assert [(queue.topic, queue.queue_id) for queue in lives.asked()] == [("a", 0)]

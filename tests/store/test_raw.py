@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -194,13 +195,20 @@ def test_a_writer_that_begins_anew_goes_on_with_the_copy(source: Run, target: Ru
     assert segments(target) == segments(source)
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
 def test_store_times_that_are_shown_are_those_of_the_copied_records(
-    source: Run, target: Run,
+    source: Run, target: Run, mode: str,
 ) -> None:
     """F3: our clock is later, and the log has no record of now."""
-    loop, probe = target.writer("sync", 0), target.probe()
+    loop, probe = target.writer(mode, 0, flush_interval_ms=1, flush_least_bytes=0), target.probe()
     for piece in of(source):
         assert put(loop, probe, piece) == PUT_OK
+    if mode == "async":
+        flush = threading.Thread(target=loop.run_service)
+        flush.start()
+        wait_until(lambda: target.segment.log_state()["flushed"] == end_of(source), "a flush")
+        loop.stop_service()
+        flush.join()
 
     last = [record for record in source.records(end_of(source)) if not record.get("blank")][-1]
     assert target.segment.log_state()["flushed_store_time_ms"] == last["storeTimestamp"]

@@ -68,6 +68,22 @@ def test_a_question_moves_the_offset_when_the_copy_is_stored(desk: Desk) -> None
     assert [said(one)["TRANSACTION_CHECK_TIMES"] for one in desk.records(HALF_TOPIC)[1:]] == ["1"]
 
 
+def test_a_copy_that_a_pool_loses_with_its_writer_settles_nothing(desk: Desk) -> None:  # B1
+    """The writer has said that it is stored, and it is not published."""
+    pending(desk, b"a")
+    desk.writer = desk.run.writer("transient-pool", int(desk.run.segment.log_state()["published"]))
+    desk.pass_time(TIMEOUT_MS + 1)
+    assert not desk.turn()
+    desk.write()                                  # into the pool: no thread writes it
+    desk.turn()
+    assert (desk.questions(), desk.offsets) == ([], (0, 0))
+    desk.kill_writer()
+    desk.turn()
+    assert (desk.questions(), desk.offsets) == ([], (0, 0))
+    asked = desk.round() or desk.round()          # the one under way ends at the refusal
+    assert [(one.half_offset, one.body) for one in asked] == [(1, b"a")]
+
+
 def test_op_records_are_read_before_anything_is_asked(desk: Desk) -> None:            # B3
     pending(desk, *(b"%d" % number for number in range(3_000)))
     for number in range(3_000):

@@ -42,24 +42,24 @@ cdef void fault(int number, siginfo_t* info, void* context) noexcept nogil:
     if not page <= <uint8_t*>info.si_addr < page + PAGE:
         sigaction(SIGSEGV, &before, NULL)
         return
-    store_i32_release(&state, STOPPED)
-    while load_i32_acquire(&state) == STOPPED:
-        usleep(NAP_US)
+    if load_i32_acquire(&state) == GUARDED:
+        store_i32_release(&state, STOPPED)
+        while load_i32_acquire(&state) == STOPPED:
+            usleep(NAP_US)
     mprotect(page, PAGE, PROT_READ | PROT_WRITE)
 
 
-cdef class InterestStop:
+cdef class WriteStop:
     """
-    Stops the process that sets the interest byte of a queue for a listener. Nothing else on that page
-    of memory may be written meanwhile. One at a time; `go_on`, then `end`, in any case.
+    Stops the thread that first writes to a page of memory; others that do so pass. One stop at a
+    time; `go_on`, then `end`, in any case.
     """
     cdef Segment segment
 
-    def __init__(self, Segment segment not None, int listener, int32_t queue):
+    cdef int guard(self, uintptr_t at) except -1:
+        """From now on they stop at the page that has this address."""
         global page, state
         cdef sigaction_t action
-        cdef uintptr_t at = <uintptr_t>interest_byte(&segment.shm, listener, queue)
-        self.segment = segment
         memset(&action, 0, sizeof(action))
         action.sa_sigaction = fault
         action.sa_flags = SA_SIGINFO
@@ -67,6 +67,7 @@ cdef class InterestStop:
         state = GUARDED
         if sigaction(SIGSEGV, &action, &before) != 0 or mprotect(page, PAGE, PROT_READ) != 0:
             raise OSError("the page cannot be guarded")
+        return 0
 
     def wait(self, int seconds) -> bool:
         """Whether a thread has stopped there within the time."""
@@ -87,3 +88,21 @@ cdef class InterestStop:
     def end(self) -> None:
         """Faults are handled as before."""
         sigaction(SIGSEGV, &before, NULL)
+
+
+cdef class InterestStop(WriteStop):
+    """
+    At the interest byte of a queue for a listener. Nothing else on that page may be written meanwhile.
+    """
+
+    def __init__(self, Segment segment not None, int listener, int32_t queue):
+        self.segment = segment
+        self.guard(<uintptr_t>interest_byte(&segment.shm, listener, queue))
+
+
+cdef class ResultStop(WriteStop):
+    """Where results of appends are published for a producer, or taken by it."""
+
+    def __init__(self, Segment segment not None, int producer):
+        self.segment = segment
+        self.guard(<uintptr_t>(segment.shm.base + segment.shm.head.append_results[producer].start))

@@ -1,4 +1,4 @@
-"""For tests: a disk on which a sync hangs for as long as a word in a shared file says so."""
+"""For tests: a disk on which calls hang for as long as a word in a shared file says so."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.atomics cimport load_i32_acquire, store_i32_release
@@ -12,6 +12,7 @@ cdef enum:
     PLACE_STALL = 0                    # i32: 1 = syncs hang
     PLACE_WRITES = 1                   # i32: 1 = writes hang
     PLACE_HANGING = 2                  # i32: how many hang now
+    PLACE_OPEN = 3                     # i32: 1 = the next open hangs, 2 = it hangs
 
 cdef StoreIo stalling
 cdef StoreIo* stalled_io = NULL
@@ -25,6 +26,13 @@ cdef void wait_while(int32_t* word) noexcept nogil:
         while load_i32_acquire(word):
             usleep(LOOK_US)
         store_i32_release(&words[PLACE_HANGING], words[PLACE_HANGING] - 1)
+
+
+cdef int stalled_open(const char* path, int flags, int mode) noexcept nogil:
+    if load_i32_acquire(&words[PLACE_OPEN]) == 1:
+        store_i32_release(&words[PLACE_OPEN], 2)
+        wait_while(&words[PLACE_OPEN])
+    return stalled_io.open_file(path, flags, mode)
 
 
 cdef int stalled_sync(int fd) noexcept nogil:
@@ -61,6 +69,7 @@ cdef class Stall:
         words = self.own
         installed = self                # its memory stays
         stalling = stalled_io[0]
+        stalling.open_file = stalled_open
         stalling.sync_data = stalled_sync
         stalling.write_at = stalled_write
         io_replace(&stalling)
@@ -78,6 +87,10 @@ cdef class Stall:
     def writes(self, bint hang) -> None:
         """Let writes hang, or go on."""
         store_i32_release(&self.own[PLACE_WRITES], hang)
+
+    def next_open(self, bint hang) -> None:
+        """Let the next open hang, and none behind it; or let that one continue."""
+        store_i32_release(&self.own[PLACE_OPEN], hang)
 
     def hanging(self) -> int:
         """How many calls hang now."""
