@@ -1,5 +1,5 @@
-# The commands: build, run, test, demo, perf, ledger, soak, lint, docs, settings, invariants, wheel, sanitize, fuzz, clean,
-# spark-classes.
+# The commands: build, run, test, demo, perf, ledger, soak, mutants, lint, docs, settings, invariants, wheel,
+# sanitize, fuzz, clean, spark-classes.
 # Each does its own set-up in .venv.
 PYTHON ?= python3
 VENV   := .venv
@@ -17,8 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
 
-.PHONY: build tools run test demo perf ledger lint docs settings invariants clean soak wheel debug sanitize fuzz fuzz-build \
-        spark-classes
+.PHONY: build tools run test demo perf ledger lint docs settings invariants clean soak mutants wheel debug sanitize fuzz \
+        fuzz-build spark-classes
 
 # -- what is installed from elsewhere is fetched beside the compiling
 build: $(VENV)/created
@@ -105,6 +105,11 @@ soak: tools
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/workers/test_kills.py -k as_long_as_asked $(PYTEST_ARGS)
 	SOAK=1 $(BIN)/python -m pytest tests/client/test_lives.py $(PYTEST_ARGS)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest -s tests/replication/faults $(PYTEST_ARGS)
+
+# -- breaks each lettered rule in a copy of the project, and runs the tests that hold it: half an hour for
+#    all, minutes for `make mutants MUTANTS="transactions H2"`
+mutants: tools
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 # -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine
 #    whose glibc is not older than the wheel's name says
