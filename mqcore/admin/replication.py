@@ -31,7 +31,7 @@ from mqcore.replication.epochs import (
 )
 from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.identity import IDENTITY_FILE
-from mqcore.replication.key import key_words
+from mqcore.replication.key import cluster_key
 from mqcore.replication.peers import PeerError, PeerState, states
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
 from mqcore.shm.members import MEMBER_ID_MAX
@@ -294,7 +294,7 @@ def rejoin_command(store: Path, master: str, broker_id: int | None,
     STORE has behind that goes to a side file in STORE/overtaken and is cut.
     """
     secret = "" if secret_key_file is None else secret_key_file.readline().rstrip("\r\n")
-    key = key_words(secret) if secret else b""
+    key = cluster_key(secret) if secret else b""
     try:
         found = rejoin(store, split_address(master), broker_id, log_folders,
                        partial(settle_again, store), force=force, key=key)

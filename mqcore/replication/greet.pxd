@@ -8,7 +8,10 @@ cpdef enum:                           # what both ends know of the stream (ha.md
     TELL = -2                         # a report that asks what others have; the place of a frame that says it
     FRAME_HEAD_SIZE = 12
     REPORT_SIZE = 8
-    KEY_WORDS = 3                     # reports by which a slave shows the cluster's account (key.py)
+    CHALLENGE = -3                    # the place of a frame whose nonce a slave signs, with ...
+    NONCE_SIZE = 16
+    CLUSTER_KEY_SIZE = 32             # ... this key of the cluster's account (key.py), in ...
+    KEY_WORDS = 3                     # ... as many reports
     TELL_SIZE = 8                     # a log position
     GREETING_FIXED_SIZE = 28
     GREETING_CHECKED_BYTES_MAX = 16 << 10
@@ -19,6 +22,10 @@ cdef struct Greet:
     int64_t size
     int64_t sent
 
+# The words that a slave with this key and number shows for a nonce (key.py has the same in Python).
+cdef void key_words(int64_t* words, const uint8_t* key, const uint8_t* nonce, int64_t member) noexcept nogil
+# A frame with this nonce; False: no memory.
+cdef bint greet_challenge(Greet* g, const uint8_t* nonce) noexcept nogil
 # The frame for a slave whose log ends at `report`, while ours is [first, end); False: no memory, or the
 # log cannot be read.
 cdef bint greet_make(Greet* g, const uint8_t* words, int64_t words_size, LogView* log, int64_t first,

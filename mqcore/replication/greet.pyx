@@ -1,12 +1,57 @@
 """Says whose log it is, before it is sent (greet.pxd)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
-from mqcore.endian cimport store_i32, store_i64
+from mqcore.endian cimport load_i64, store_i32, store_i64
+from mqcore.hmac_sha1 cimport (
+    SHA1_SIZE,
+    Hmac,
+    Sha1State,
+    hmac_add,
+    hmac_begin,
+    hmac_end,
+    hmac_key,
+    sha1_init,
+)
 from mqcore.replication.sockets cimport link_write
 from mqcore.store.crc32 cimport record_crc
 from mqcore.store.log.view cimport LogView, log_at, log_next_use
+
+cdef enum:
+    WORD_BITS = 0x3fffffffffffffff    # of a word; the two above say that it is one
+
+sha1_init()
+
+
+cdef void key_words(int64_t* words, const uint8_t* key, const uint8_t* nonce, int64_t member) noexcept nogil:
+    cdef Sha1State inner, outer
+    cdef Hmac hmac
+    cdef uint8_t digest[KEY_WORDS * REPORT_SIZE]
+    cdef uint8_t number[REPORT_SIZE]
+    cdef int i
+    memset(digest, 0, sizeof(digest))
+    store_i64(number, member)
+    hmac_key(key, CLUSTER_KEY_SIZE, &inner, &outer)
+    hmac_begin(&hmac, &inner)
+    hmac_add(&hmac, nonce, NONCE_SIZE)
+    hmac_add(&hmac, number, REPORT_SIZE)
+    hmac_end(&hmac, &outer, digest)
+    for i in range(KEY_WORDS):
+        words[i] = INT64_MIN + (load_i64(digest + REPORT_SIZE * i) & WORD_BITS)
+
+
+cdef bint greet_challenge(Greet* g, const uint8_t* nonce) noexcept nogil:
+    g.size = FRAME_HEAD_SIZE + NONCE_SIZE
+    g.sent = 0
+    g.bytes = <uint8_t*>malloc(g.size)
+    if g.bytes == NULL:
+        return False
+    store_i64(g.bytes, CHALLENGE)
+    store_i32(g.bytes + 8, NONCE_SIZE)
+    memcpy(g.bytes + FRAME_HEAD_SIZE, nonce, NONCE_SIZE)
+    return True
+
 
 cdef bint greet_make(Greet* g, const uint8_t* words, int64_t words_size, LogView* log, int64_t first,
                      int64_t end, int64_t report) noexcept nogil:

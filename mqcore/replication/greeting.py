@@ -7,8 +7,8 @@ and what its last bytes below the slave's end are, so that the slave can tell wh
     16   8 bytes  ... up to here: the slave's end, or the master's when that is less; where the
                   master's log begins, twice, when that is more
     24   4 bytes  CRC-32C of those bytes of the master's log
-    28            JSON: broker, cluster, segmentBytes, the epochs (epochs.py), and tells: true
-                  when the master says what others have to a slave that asks
+    28            JSON: broker, cluster, role, segmentBytes, the epochs (epochs.py), and tells:
+                  true when the master says what others have to a slave that asks
 
 A slave goes on where the two histories are one up to its end; else nothing is written.
 """
@@ -24,6 +24,7 @@ from typing import Any
 from mqcore.replication import epochs
 from mqcore.replication.epochs import NAME_LENGTH_MAX, EpochsError, History, common_end
 from mqcore.replication.greet import GREETING_CHECKED_BYTES_MAX
+from mqcore.replication.role import Role
 from mqcore.wire.printable import printable
 
 HEAD = struct.Struct(">qqqI")
@@ -31,6 +32,10 @@ HEAD = struct.Struct(">qqqI")
 
 class OtherLogError(ValueError):
     """A master's log is not the one here; the text says in one line why, and what to do."""
+
+
+class BehindError(OtherLogError):
+    """The log here is the longer one, and the other broker is a slave, which may get the rest."""
 
 
 class PartedError(OtherLogError):
@@ -45,7 +50,7 @@ class PartedError(OtherLogError):
 
 @dataclass(frozen=True)
 class Greeting:
-    """What the master says; positions in bytes."""
+    """A master's words; positions in bytes. role: its own; "": an earlier version."""
 
     end: int
     checked_from: int
@@ -56,12 +61,15 @@ class Greeting:
     segment_bytes: int
     history: History
     tells: bool = False
+    role: str = ""
 
 
-def words(broker: str, cluster: str, segment_bytes: int, history: History) -> bytes:
-    """The part that stays the same for a run."""
-    return json.dumps({"broker": broker, "cluster": cluster, "segmentBytes": segment_bytes,
-                       "tells": True, **epochs.as_json(history)}, ensure_ascii=False).encode()
+def words(broker: str, cluster: str, segment_bytes: int, history: History, role: str = "",
+          ) -> bytes:
+    """The part that stays the same until the epochs or the role change."""
+    return json.dumps({"broker": broker, "cluster": cluster, "role": role,
+                       "segmentBytes": segment_bytes, "tells": True,
+                       **epochs.as_json(history)}, ensure_ascii=False).encode()
 
 
 def mark(said: bytes) -> int:
@@ -87,8 +95,9 @@ def decode(body: bytes) -> Greeting:
     segment_bytes = value.get("segmentBytes")
     if not isinstance(segment_bytes, int) or isinstance(segment_bytes, bool):
         raise OtherLogError("a greeting without segmentBytes")
+    role = value.get("role", "")
     return Greeting(end, checked_from, checked_to, crc, *names, segment_bytes, history,
-                    value.get("tells") is True)
+                    value.get("tells") is True, role if role in tuple(Role) else "")
 
 
 def _name(value: dict[str, Any], member: str) -> str:
@@ -118,7 +127,7 @@ def check_log(theirs: Greeting, mine: History | None, my_end: int,
     mine       its epochs; None: it has none (it followed a stock master, or is empty)
     crc32c_of  of the bytes here between two positions; raises OSError
 
-    Raises PartedError, OtherLogError.
+    Raises BehindError, PartedError, OtherLogError.
     """
     if my_end == 0:
         return
@@ -129,6 +138,10 @@ def check_log(theirs: Greeting, mine: History | None, my_end: int,
         raise OtherLogError("the master's log began apart from the one here: a slave of it needs "
                             "an empty store")
     if common < my_end:
+        if theirs.role == Role.SLAVE and common == theirs.end:
+            raise BehindError(
+                f"it is a slave, and its log ends at position {theirs.end}, before the end here, "
+                f"{my_end}: it is followed when it has as much")
         raise PartedError(common, my_end)
     if theirs.checked_to > my_end:
         raise OtherLogError(f"the master's log begins at position {theirs.checked_to}, the one "

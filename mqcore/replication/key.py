@@ -1,7 +1,7 @@
 """
-The words by which a slave shows a master of ours that it has the cluster's account (HM15, HS12):
-made of the account's secret key, the same at each connection, and sent in the clear, as is the log
-that follows. A reader of the network has both.
+The words by which a slave shows a master of ours that it has the cluster's account (HM15, HS12): a
+code of the nonce that the master has drawn for this link, made with a key that is derived from the
+account's secret key. The words of one link open no other one.
 """
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ _FREE_BITS: Final = 62           # the two highest say that it is such a word
 _LEAST: Final = -(1 << 63)
 
 
-def key_words(secret: str) -> bytes:
-    """Bytes to send behind a slave's first word."""
-    digest = hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).digest()
+def cluster_key(secret: str) -> bytes:
+    """Of the account's secret key; it signs nothing else."""
+    return hmac.new(secret.encode(), _PURPOSE, hashlib.sha256).digest()
+
+
+def key_words(key: bytes, nonce: bytes, member: int) -> bytes:
+    """Bytes to send before a slave's next position; member: the number that it began with."""
+    digest = hmac.new(key, nonce + struct.pack(">q", member), hashlib.sha1).digest()
     return b"".join(
         struct.pack(">q", _LEAST + (word & ((1 << _FREE_BITS) - 1)))
-        for word in struct.unpack_from(f">{KEY_WORDS}Q", digest))
+        for word in struct.unpack(f">{KEY_WORDS}Q", digest.ljust(8 * KEY_WORDS, b"\0")))
 
 
 def network_rows(texts: Iterable[str]) -> list[tuple[bytes, int]]:

@@ -3,7 +3,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
 from mqcore.replication.checked cimport CHECK_PLACES, Checker
-from mqcore.replication.greet cimport FRAME_HEAD_SIZE, KEY_WORDS, REPORT_SIZE, TELL_SIZE, Greet
+from mqcore.replication.greet cimport (
+    CLUSTER_KEY_SIZE,
+    FRAME_HEAD_SIZE,
+    KEY_WORDS,
+    REPORT_SIZE,
+    TELL_SIZE,
+    Greet,
+)
 from mqcore.replication.linger cimport Linger
 from mqcore.replication.sockets cimport MQ_PEER_SIZE
 from mqcore.shm.segment cimport Shm
@@ -42,7 +49,9 @@ cdef struct Link:
     int64_t sent_ms                   # the last byte that it took
     bint ours
     int64_t member                    # who it is, 0: it has not said it (HM3, HM9)
-    int key_words                     # HM15: so many came ...
+    bint challenged                   # HM15 ...
+    int64_t expected[KEY_WORDS]       # ... by these words ...
+    int key_words                     # ... so many came ...
     int64_t key_differs               # ... and 0: they were right
     int slave                         # HM3: the same number for all links of one; while it has reported
     Greet greet                       # HM8: what is to be said before the log
@@ -98,7 +107,7 @@ cdef struct Master:
     bint hands_on                     # HM11
     bint guarded                      # HM15
     bint has_key
-    int64_t key[KEY_WORDS]
+    uint8_t key[CLUSTER_KEY_SIZE]
     Network networks[UNSIGNED_MAX]
     int network_count
     int32_t members_taken             # sequence of what `members` has; 0: nothing yet

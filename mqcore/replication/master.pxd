@@ -34,8 +34,9 @@
 #   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for (G11): who
 #        was rung looks for that before it sleeps again (linger.pxd).
 #   HM14  Without a slave it rests (shm/segment.pxd): the log's growth does not wake it.
-#   HM15  Where it is guarded, a link's first position counts only behind the words of the cluster's account
-#        (key.py), or from an address that need not show them; else the link ends, before it is told anything.
+#   HM15  Where it is guarded, the first position of a link of ours is answered with a nonce of 16 random bytes.
+#        Its next position counts only behind the words that the cluster's account makes of that nonce (key.py):
+#        else the link ends, as a stock link does at once. An address of `open_to` shows nothing.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master

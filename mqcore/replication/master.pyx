@@ -45,12 +45,15 @@ from mqcore.replication.greet cimport (
     ANNOUNCE,
     FRAME_HEAD_SIZE,
     KEY_WORDS,
+    NONCE_SIZE,
     REPORT_SIZE,
     TELL,
     TELL_SIZE,
+    greet_challenge,
     greet_drop,
     greet_make,
     greet_send,
+    key_words,
 )
 from mqcore.replication.in_sync cimport in_sync_judge, in_sync_report, link_of, number_slave
 from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
@@ -81,6 +84,9 @@ from mqcore.store.log.log_folders cimport log_open
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
+
+cdef extern from "<sys/random.h>" nogil:
+    ssize_t getrandom(void* into, size_t size, unsigned int flags)
 
 cdef extern from "<fcntl.h>" nogil:
     int O_RDONLY
@@ -161,9 +167,21 @@ cdef bint begin(Master* m, Link* l, int64_t asked, int64_t published, int64_t no
     return True
 
 
+cdef bint challenge(Master* m, Link* l) noexcept nogil:
+    """HM15; False: the link is closed."""
+    cdef uint8_t nonce[NONCE_SIZE]
+    if getrandom(nonce, NONCE_SIZE, 0) != NONCE_SIZE or not greet_challenge(&l.greet, nonce):
+        link_close(m, l, NOTE_UNREADABLE, errno)
+        return False
+    key_words(l.expected, m.key, nonce, l.member)
+    l.challenged = True
+    return True
+
+
 cdef bint greet(Master* m, Link* l, int64_t report, int64_t published) noexcept nogil:
     """Say whose log it is (HM8); False: the link is closed."""
     l.greeted = True
+    greet_drop(&l.greet)               # a challenge that it has answered before it had all of it
     if greet_make(&l.greet, m.greeting, m.greeting_size, &m.log,
                   load_i64_acquire(&m.shm.log.first), published, report):
         return True
@@ -186,8 +204,8 @@ cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcep
         l.ours = True
         l.member = ANNOUNCE - value
         return True
-    if value <= KEY_WORD_MAX and l.ours and l.key_words < KEY_WORDS:     # HM15
-        l.key_differs |= value ^ m.key[l.key_words]
+    if value <= KEY_WORD_MAX and l.challenged and l.key_words < KEY_WORDS:       # HM15
+        l.key_differs |= value ^ l.expected[l.key_words]
         l.key_words += 1
         return True
     if value == TELL and l.greeted and not l.reported and not l.asks:    # HM10
@@ -197,6 +215,10 @@ cdef bint take_report(Master* m, Link* l, int64_t value, int64_t now_ms) noexcep
         link_close(m, l, NOTE_NONSENSE, value)
         return False
     if not l.reported and not l.greeted and not link_is_let_in(m, l):
+        if l.ours and m.has_key and not l.challenged:
+            return challenge(m, l)
+        if l.challenged and l.key_words == 0:      # it was on its way
+            return True
         link_close(m, l, NOTE_STRANGER, 0)
         return False
     l.heard_ms = now_ms

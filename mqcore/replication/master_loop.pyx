@@ -13,7 +13,6 @@ from mqcore.atomics cimport (
     store_i64_release,
 )
 from mqcore.clock cimport steady_ms
-from mqcore.endian cimport load_i64
 from mqcore.epoll cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
@@ -25,7 +24,7 @@ from mqcore.epoll cimport (
 )
 from mqcore.layout cimport SLOT_HA_MASTER
 from mqcore.replication.checked cimport checker_close, checker_open, checker_pieces
-from mqcore.replication.greet cimport GREETING_WORDS_MAX, REPORT_SIZE, greet_drop
+from mqcore.replication.greet cimport CLUSTER_KEY_SIZE, GREETING_WORDS_MAX, greet_drop
 from mqcore.replication.links cimport (
     BELL_KEY,
     LINKS_MAX,
@@ -177,15 +176,12 @@ cdef class MasterLoop:
             self.m.networks[i].bits = bits
         self.m.network_count = len(networks)
 
-    def take_key(self, bytes words not None) -> None:
-        """The words of the cluster's account from now on (key.py); b"": there is none."""
-        if len(words) not in (0, sizeof(self.m.key)):
-            raise ValueError(f"{len(words)} bytes of a key")
-        self.m.has_key = len(words) > 0
-        cdef const uint8_t* at = <const uint8_t*><const char*>words
-        cdef int i
-        for i in range(<int>(len(words) // REPORT_SIZE)):
-            self.m.key[i] = load_i64(at + REPORT_SIZE * i)
+    def take_key(self, bytes key not None) -> None:
+        """The key of the cluster's account from now on (key.py); b"": there is none."""
+        if len(key) not in (0, CLUSTER_KEY_SIZE):
+            raise ValueError(f"{len(key)} bytes of a key")
+        self.m.has_key = len(key) > 0
+        memcpy(self.m.key, <const char*>key, len(key))
 
     def greet(self, bytes greeting not None) -> None:
         """The log has other epochs now: all links end, and who comes hears this. Raises ValueError."""

@@ -86,7 +86,7 @@ cdef bint link_is_let_in(Master* m, const Link* l) noexcept nogil:
     """HM15."""
     cdef uint8_t address[ADDRESS_SIZE]
     cdef int i
-    if not m.guarded or (m.has_key and l.key_words == KEY_WORDS and l.key_differs == 0):
+    if not m.guarded or (l.challenged and l.key_words == KEY_WORDS and l.key_differs == 0):
         return True
     if not link_address(l.peer, l.host_length, address):
         return False

@@ -22,8 +22,15 @@ from typing import Final
 
 from mqcore.replication import epochs, greeting
 from mqcore.replication.epochs import History, Standing, State, common_end, demoted
-from mqcore.replication.greet import ANNOUNCE, GREETING_FIXED_SIZE, GREETING_WORDS_MAX
+from mqcore.replication.greet import (
+    ANNOUNCE,
+    CHALLENGE,
+    GREETING_FIXED_SIZE,
+    GREETING_WORDS_MAX,
+    NONCE_SIZE,
+)
 from mqcore.replication.greeting import Greeting, OtherLogError
+from mqcore.replication.key import key_words
 from mqcore.replication.log_bytes import log_crc
 from mqcore.replication.role import OWN_OFFSETS_FILE
 from mqcore.replication.side_files import ROOM_LEFT_BYTES, room_for, side_file, word_of
@@ -83,8 +90,8 @@ def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
     Make the store at rest one that follows the master whose HA port is at `address` (host, port),
     as slave `broker_id`, None: as demoted() has it; log: where the commit log lies, None: in
     STORE/commitlog; before_cut: what is to be done with the store's tables, once more after an
-    interruption; force: also where that master was overtaken by this store; key: the words of the
-    cluster's account, where the master asks for it (key.py). Raises RejoinError, StoreInUseError (a
+    interruption; force: also where that master was overtaken by this store; key: of the cluster's
+    account, where the master asks for it (key.py). Raises RejoinError, StoreInUseError (a
     broker runs on it), OtherLogError, EpochsError, OSError.
     """
     lock = StoreLock(store, log, changes=True)
@@ -158,11 +165,12 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     return found
 
 
-def _check_epoch(epoch: int, _mine: History, theirs: Greeting, _is_cut: bool) -> None:
+def _check_epoch(epoch: int, mine: History, theirs: Greeting, is_cut: bool) -> None:
     """epoch: that it leads in, 0: whichever it is."""
     if epoch and theirs.history.last.number != epoch:
         raise RejoinError(f"who answers leads in epoch {theirs.history.last.number}, and epoch "
                           f"{epoch} is the one that was elected: nothing is cut")
+    _check_end(mine, theirs, is_cut)
 
 
 def _check_newer(mine: History, greeting: Greeting, is_cut: bool) -> None:
@@ -170,6 +178,19 @@ def _check_newer(mine: History, greeting: Greeting, is_cut: bool) -> None:
     Of two of which one took over from the other, the other one is cut; and nothing is cut by the
     log of a slave that only is behind.
     """
+    _check_end(mine, greeting, is_cut)
+    theirs = greeting.history
+    apart = epochs.parted(mine, theirs)
+    if is_cut and (apart is None or apart[0] > apart[1]):
+        raise RejoinError(
+            f"this store ends with epoch {mine.last.number} of {mine.last.master}, which took over "
+            f"from the log of that broker, whose last is epoch {theirs.last.number} of "
+            f"{theirs.last.master}: it is that one that was overtaken. Start a broker on this "
+            "store, and rejoin the other one to it; to cut this one all the same: --force")
+
+
+def _check_end(mine: History, greeting: Greeting, is_cut: bool) -> None:
+    """A broker that has nothing behind the end here is no measure of what is cut."""
     theirs = greeting.history
     if is_cut and (theirs.last == mine.last or greeting.end < theirs.last.start):
         raise RejoinError(
@@ -177,24 +198,25 @@ def _check_newer(mine: History, greeting: Greeting, is_cut: bool) -> None:
             f"nothing of an epoch behind {mine.last.number} of {mine.last.master}: it is a slave "
             "that is behind, or lost its end. Name the master, which mqcore replication status "
             "shows; to cut this store all the same: --force")
-    if is_cut and theirs.last in mine.epochs:
-        raise RejoinError(
-            f"this store ends with epoch {mine.last.number} of {mine.last.master}, which began "
-            f"behind epoch {theirs.last.number} of {theirs.last.master}, the master's last: it is "
-            "that one that was overtaken. Start a broker on this store, and rejoin the other one "
-            "to it; to cut this one all the same: --force")
 
 
 def greeted(address: tuple[str, int], position: int, key: bytes = b"") -> Greeting:
     """
-    What the master at an HA port says to a slave whose log ends at `position`. key: the words of
-    the cluster's account (key.py). Raises OtherLogError, OSError.
+    What the master at an HA port says to a slave whose log ends at `position`. key: of the
+    cluster's account (key.py). Raises OtherLogError, OSError.
     """
     until = time.monotonic() + GREETING_S
     place = f"{address[0]}:{address[1]}"
     with _connected(address, place) as link:
-        link.sendall(POSITION.pack(ANNOUNCE) + key + POSITION.pack(position))
+        link.sendall(POSITION.pack(ANNOUNCE) + POSITION.pack(position))
         kind, size = FRAME.unpack(_exactly(link, FRAME.size, until, place))
+        if (kind, size) == (CHALLENGE, NONCE_SIZE):
+            if not key:
+                raise OtherLogError(f"{place} asks for the account of its set: expected its secret "
+                                    "key (--secret-key-file, acl.client_secret_key_file)")
+            nonce = _exactly(link, size, until, place)
+            link.sendall(key_words(key, nonce, 0) + POSITION.pack(position))
+            kind, size = FRAME.unpack(_exactly(link, FRAME.size, until, place))
         if kind != ANNOUNCE or not 0 <= size <= GREETING_FIXED_SIZE + GREETING_WORDS_MAX:
             raise OtherLogError(f"{place} is no master of mqcore")
         return greeting.decode(_exactly(link, size, until, place))

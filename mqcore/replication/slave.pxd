@@ -27,16 +27,18 @@
 #        empty frame there says that it has none.
 #   HS11  Behind one small request it looks for its result before it sleeps (linger.pxd): somebody may wait
 #        for the report.
-#   HS12  A slave that has the cluster's account shows its words (key.py) behind the first one: a stock master
-#        passes over these, too, since all come at once.
+#   HS12  A master that answers the first position with a nonce (HM15) gets the words that the cluster's account makes
+#        from it (key.py), once on a link, and the position again. Without an account the link ends.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
 from mqcore.replication.greet cimport (
+    CLUSTER_KEY_SIZE,
     FRAME_HEAD_SIZE,
     GREETING_FIXED_SIZE,
     GREETING_WORDS_MAX,
     KEY_WORDS,
+    NONCE_SIZE,
     REPORT_SIZE,
     TELL_SIZE,
 )
@@ -70,6 +72,7 @@ cpdef enum SlaveNote:
     NOTE_NOT_GREETED = 11             # HS10: it has to send bytes again; the position of its first frame
     NOTE_OTHER_LOG = 12               # bytes of it are others than here; the position
     NOTE_NOTHING_BELOW = 13           # it has none of the bytes that it has to send again; the position
+    NOTE_NO_ACCOUNT = 14              # HS12: it asks for the account
 
 cdef struct Slave:
     Shm* shm
@@ -82,8 +85,12 @@ cdef struct Slave:
     int64_t heard_ms
     int64_t reported                  # the last report, -1: none on this link
     int64_t reported_ms
-    uint8_t key[KEY_WORDS * REPORT_SIZE]                 # HS12 ...
-    int key_size                      # ... 0: it has none
+    uint8_t key[CLUSTER_KEY_SIZE]     # HS12 ...
+    bint has_key
+    uint8_t nonce[NONCE_SIZE]         # ... of this link ...
+    int nonce_left                    # ... of which so many bytes are to come ...
+    bint challenged                   # ... once ...
+    bint answers                      # ... and it is to be answered
     uint8_t out[(2 + KEY_WORDS) * REPORT_SIZE]      # of reports that the socket has not taken
     int out_size
     int out_sent

@@ -28,11 +28,15 @@ from mqcore.layout cimport (
 )
 from mqcore.replication.greet cimport (
     ANNOUNCE,
+    CHALLENGE,
     FRAME_HEAD_SIZE,
     GREETING_FIXED_SIZE,
+    KEY_WORDS,
+    NONCE_SIZE,
     REPORT_SIZE,
     TELL,
     TELL_SIZE,
+    key_words,
 )
 from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
 from mqcore.replication.sockets cimport (
@@ -97,7 +101,8 @@ cdef void link_begin(Slave* s, int fd) noexcept nogil:
     s.outstanding = 0
     s.failed = False
     s.greeted = s.was_greeted = s.asks = s.asked = False
-    s.word_left = 0
+    s.word_left = s.nonce_left = 0
+    s.challenged = s.answers = False
     s.proves = s.was_empty = False
     s.overlap_left = 0
 
@@ -117,6 +122,17 @@ cdef void push_out(Slave* s) noexcept nogil:
         s.out_sent += <int>put
 
 
+cdef void put_answer(Slave* s) noexcept nogil:
+    """The words for the nonce (HS12)."""
+    cdef int64_t words[KEY_WORDS]
+    cdef int i
+    key_words(words, s.key, s.nonce, s.member)
+    for i in range(KEY_WORDS):
+        store_i64(s.out + REPORT_SIZE * i, words[i])
+    s.out_size = KEY_WORDS * REPORT_SIZE
+    s.answers = False
+
+
 cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
     cdef int64_t end = load_i64_acquire(&s.shm.log.published)
     if s.next >= 0:
@@ -129,13 +145,15 @@ cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
             return
     if s.greeted:                      # HS7: it is not known yet whose log it is
         return
-    if end == s.reported and now_ms - s.reported_ms < s.heartbeat_ms:
+    if s.nonce_left or (end == s.reported and not s.answers
+                        and now_ms - s.reported_ms < s.heartbeat_ms):
         return
     s.out_size = s.out_sent = 0
     if s.reported < 0:                                                   # HS6
         store_i64(s.out, ANNOUNCE - s.member)                            # HS8
-        memcpy(s.out + REPORT_SIZE, s.key, s.key_size)                   # HS12
-        s.out_size = REPORT_SIZE + s.key_size
+        s.out_size = REPORT_SIZE
+    if s.answers:                                                        # HS12
+        put_answer(s)
     if s.asks and not s.asked:                                           # HS9
         store_i64(s.out, TELL)
         s.out_size = REPORT_SIZE
@@ -161,6 +179,17 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
             return False
         s.greeted = s.was_greeted = True
         s.left = size
+        return True
+    if position == CHALLENGE and s.next < 0 and s.reported >= 0 and not (
+            s.was_greeted or s.challenged):                              # HS12
+        if size != NONCE_SIZE:
+            link_end(s, NOTE_BAD_FRAME, size)
+            return False
+        if not s.has_key:
+            link_end(s, NOTE_NO_ACCOUNT, 0)
+            return False
+        s.challenged = True
+        s.left = s.nonce_left = NONCE_SIZE
         return True
     if not 0 <= size <= FRAME_BYTES_MAX or (
             position == TELL and s.asked and size != TELL_SIZE):
@@ -259,6 +288,16 @@ cdef int64_t feed_word(Slave* s, const uint8_t* data, int64_t size) noexcept nog
     return part
 
 
+cdef int64_t feed_nonce(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
+    """HS12: the count of bytes that were taken."""
+    cdef int64_t part = min(<int64_t>s.nonce_left, size)
+    memcpy(s.nonce + NONCE_SIZE - s.nonce_left, data, part)
+    s.nonce_left -= <int>part
+    s.left -= part
+    s.answers = s.nonce_left == 0
+    return part
+
+
 cdef int64_t feed_overlap(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
     """HS10: bytes that are here, too, -1: they are others, and the link is ended."""
     cdef int64_t part = min(min(s.left, size), s.overlap_left)
@@ -304,6 +343,8 @@ cdef bint feed(Slave* s, const uint8_t* data, int64_t size) noexcept nogil:
             part = feed_word(s, data + at, size - at)
             if part < 0:
                 return False
+        elif s.nonce_left:
+            part = feed_nonce(s, data + at, size - at)
         elif s.overlap_left:
             part = feed_overlap(s, data + at, size - at)
             if part < 0:
@@ -410,7 +451,7 @@ cdef int64_t link_fill(Slave* s) noexcept nogil:
     if s.greeted:
         got = link_read(s.fd, bytes, min(s.left + 1, room))
         return got if got <= 0 or feed(s, bytes, got) else 0
-    if s.word_left or s.overlap_left:
+    if s.word_left or s.nonce_left or s.overlap_left:
         got = link_read(s.fd, bytes, room)
         return got if got <= 0 or feed(s, bytes, got) else 0
     now = min(s.left, room)

@@ -19,6 +19,7 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport PRODUCER_HA_SLAVE, SLOT_HA_SLAVE
+from mqcore.replication.greet cimport CLUSTER_KEY_SIZE
 from mqcore.replication.slave cimport (
     CLAIM_BYTES,
     GREETING_BYTES_MAX,
@@ -114,12 +115,12 @@ cdef class SlaveLoop:
         if epoll_ctl(self.s.epoll, EPOLL_CTL_ADD, fd, &event):
             raise OSError(errno, os.strerror(errno))
 
-    def take_key(self, bytes words not None) -> None:
-        """The words of the cluster's account, for the next link (HS12); b"": it has none."""
-        if len(words) not in (0, sizeof(self.s.key)):
-            raise ValueError(f"{len(words)} bytes of a key")
-        memcpy(self.s.key, <const char*>words, len(words))
-        self.s.key_size = <int>len(words)
+    def take_key(self, bytes key not None) -> None:
+        """The key of the cluster's account, for the next link (HS12); b"": it has none."""
+        if len(key) not in (0, CLUSTER_KEY_SIZE):
+            raise ValueError(f"{len(key)} bytes of a key")
+        memcpy(self.s.key, <const char*>key, len(key))
+        self.s.has_key = len(key) > 0
 
     def greeting(self) -> bytes:
         """What a master of ours said of its log, after NOTE_GREETED (HS7)."""

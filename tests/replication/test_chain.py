@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,3 +138,31 @@ def test_the_last_of_a_chain_acknowledges_nothing_to_the_first(tmp_path: Path) -
         assert send(three.master.broker_addr, b"two brokers have it") == [11]
         wait_until(three.is_even, "one log")
         assert send(three.master.broker_addr, b"and this one") == [11]
+
+
+@pytest.mark.slow
+def test_a_middle_that_is_behind_cuts_nothing_of_the_last(three: Chain) -> None:
+    """The last one has followed the master meanwhile, and has what that one has acknowledged."""
+    wait_until(three.is_even, "one log")
+    paused = by_role(three.middle)["ha-slave"]
+    os.kill(paused, signal.SIGSTOP)
+    try:
+        three.way.switch(ha_port(three.master))
+        sent = [b"message %d" % number for number in range(60)]
+        wait_until(lambda: has_acknowledged(three.master.broker_addr, b"the last one is there"),
+                   "acknowledged")
+        assert send(three.master.broker_addr, *sent) == [0] * 60
+        wait_until(lambda: same_log(three.master, three.last), "the last one has all")
+        three.way.switch(ha_port(three.middle))
+        wait_until(lambda: "it is followed when it has as much" in three.last.tail(), "a word")
+        assert "mqcore replication rejoin" not in three.last.tail()
+        three.last.stop()
+        done = mqcore("replication", "rejoin", three.last.store, "--master",
+                      ha_port(three.middle))
+        assert (done.returncode, "a slave that is behind" in done.stderr) == (1, True), done
+    finally:
+        os.kill(paused, signal.SIGCONT)
+    with slave_up(three.last.folder, three.names.namesrv_addr, {
+            "broker.id": 2, "replication.master_address": three.way.address}) as three.last:
+        wait_until(three.is_even, "one log")
+        wait_until(lambda: bodies(three.last.broker_addr)[-60:] == sent, "and its queue")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from mqcore.replication.epochs import History
 from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.greeting import (
     HEAD,
+    BehindError,
     Greeting,
     OtherLogError,
     PartedError,
@@ -20,6 +22,7 @@ from mqcore.replication.greeting import (
     decode,
     words,
 )
+from mqcore.replication.role import Role
 from mqcore.replication.slave import SlaveNote
 from mqcore.shm.retention import LogWords
 from mqcore.store.crc32 import crc32c
@@ -46,6 +49,10 @@ def greeted(end: int, history: History, *, checked: tuple[int, int] = (0, 0), cr
 def test_words_come_back() -> None:
     found = decode(HEAD.pack(100, 40, 60, 7) + WORDS)
     assert found == Greeting(100, 40, 60, 7, "a", "c", SEGMENT_SIZE, FIRST, tells=True)
+    said = words("a", "c", SEGMENT_SIZE, FIRST, Role.SLAVE)
+    assert decode(HEAD.pack(0, 0, 0, 0) + said).role == "slave"
+    nonsense = said.replace(b'"slave"', b'"king"')
+    assert decode(HEAD.pack(0, 0, 0, 0) + nonsense).role == ""
     earlier = WORDS.replace(b'"tells": true, ', b"")         # of a version that does not
     assert not decode(HEAD.pack(100, 40, 60, 7) + earlier).tells
 
@@ -85,6 +92,17 @@ def test_a_log_that_has_more_than_the_master_has_parted_from_it() -> None:
     with pytest.raises(PartedError, match="100 bytes of the log here, from position 500 on") as at:
         check_log(theirs, FIRST, 600, lambda start, end: 0)
     assert at.value.position == 500
+
+
+def test_a_slave_that_is_behind_has_not_parted() -> None:
+    """The middle of a chain gets the rest: nothing is to be cut here."""
+    middle = Greeting(500, 490, 500, 7, "a", "c", SEGMENT_SIZE, FIRST, role="slave")
+    with pytest.raises(BehindError, match="its log ends at position 500, before the end here, 600"):
+        check_log(middle, FIRST, 600, lambda start, end: 7)
+    for parted in (replace(middle, role="sync-master"),
+                   replace(middle, history=FIRST.begun(450, "a/h:2", 2))):
+        with pytest.raises(PartedError):
+            check_log(parted, FIRST, 600, lambda start, end: 7)
 
 
 @pytest.mark.parametrize(("mine", "crc", "says"), [

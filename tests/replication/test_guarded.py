@@ -1,26 +1,31 @@
 """HM15, HM7: the cluster's account at the port of slaves, and the links that make room there."""
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mqcore.replication import rejoin
 from mqcore.replication.greet import ANNOUNCE
-from mqcore.replication.key import key_words, network_rows
+from mqcore.replication.greeting import OtherLogError
+from mqcore.replication.key import cluster_key, key_words, network_rows
 from mqcore.replication.master import MasterNote
+from mqcore.replication.slave import SlaveNote
 from mqcore.shm.leadership import LeadershipPen
-from tests.replication.ends import LONG_MS, Make, MasterEnd, Peer, SlaveEnd
+from tests.replication.ends import HEAD, LONG_MS, Make, MasterEnd, Peer, SlaveEnd
 from tests.support.waiting import wait_until
 
-KEY, OTHER = key_words("secret-1"), key_words("secret-2")
+KEY, OTHER = cluster_key("secret-1"), cluster_key("secret-2")
 WORDS = b'{"broker": "a"}'
+MEMBER = 1
 
 
-def words(key: bytes) -> tuple[int, ...]:
-    return struct.unpack(">3q", key)
+def words(key: bytes, nonce: bytes, member: int = MEMBER) -> tuple[int, ...]:
+    return struct.unpack(">3q", key_words(key, nonce, member))
 
 
 def guarded(make: Make, *open_to: str, key: bytes = KEY, **changes: object) -> MasterEnd:
@@ -35,15 +40,20 @@ def kinds(master: MasterEnd) -> list[int]:
     return [kind for kind, *_ in master.loop.notes()[0]]
 
 
+def asked(master: MasterEnd, member: int = MEMBER) -> tuple[Peer, bytes]:
+    """A link that has said where its log ends, and the nonce that it is to sign."""
+    peer = Peer.of(master.address)
+    peer.report(ANNOUNCE - member, 0)
+    position, nonce = peer.frame()
+    assert (position, len(nonce)) == (-3, 16)
+    return peer, nonce
+
+
 @pytest.mark.parametrize("said", [
     (0,),                                                       # a stock slave
-    (ANNOUNCE - 1, 0),                                          # one of ours without an account
-    (ANNOUNCE - 1, *words(OTHER), 0),
-    (ANNOUNCE - 1, *words(KEY)[:2], 0),
-    (ANNOUNCE - 1, *words(KEY)[:2], words(OTHER)[2], 0),
-    (ANNOUNCE - 1, *words(OTHER), *words(KEY), 0),              # no second try on a link
-    (*words(KEY), 0)])
-def test_who_does_not_show_the_account_is_told_nothing(make: Make, said: tuple[int, ...]) -> None:
+    (ANNOUNCE - 1, *words(KEY, bytes(16)), 0),                  # before it was asked
+    (*words(KEY, bytes(16)), 0)])
+def test_who_is_no_slave_of_ours_is_told_nothing(make: Make, said: tuple[int, ...]) -> None:
     master = guarded(make)
     with master.turning():
         peer = Peer.of(master.address)
@@ -54,11 +64,32 @@ def test_who_does_not_show_the_account_is_told_nothing(make: Make, said: tuple[i
         assert master.loop.slaves() == []
 
 
+@pytest.mark.parametrize("answer", [
+    lambda nonce: words(OTHER, nonce),
+    lambda nonce: words(KEY, nonce)[:2],
+    lambda nonce: (*words(KEY, nonce)[:2], words(OTHER, nonce)[2]),
+    lambda nonce: (*words(OTHER, nonce), *words(KEY, nonce)),   # no second try on a link
+    lambda nonce: words(KEY, nonce, MEMBER + 1),                # those of another slave
+    lambda nonce: words(KEY, bytes(16)),
+], ids=["another key", "two words", "one wrong word", "twice", "another member", "no nonce"])
+def test_who_does_not_show_the_account_is_told_only_what_to_sign(
+        make: Make, answer: Callable[[bytes], tuple[int, ...]]) -> None:
+    master = guarded(make)
+    with master.turning():
+        peer, nonce = asked(master)
+        peer.report(*answer(nonce), 0)
+        assert peer.link.recv(100) == b""
+        wait_until(lambda: kinds(master) in ([MasterNote.NOTE_STRANGER],
+                                             [MasterNote.NOTE_NONSENSE]), "a note")
+        assert master.loop.slaves() == []
+
+
 def test_who_shows_it_is_greeted_and_followed(make: Make) -> None:
     master = guarded(make)
     with master.turning():
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE - 1, *words(KEY), 0)
+        peer, nonce = asked(master)
+        peer.report(0)                          # a heartbeat that was on its way
+        peer.report(*words(KEY, nonce), 0)
         position, greeting = peer.frame()
         assert (position, greeting[28:]) == (ANNOUNCE, WORDS)
         peer.report(0)
@@ -66,16 +97,34 @@ def test_who_shows_it_is_greeted_and_followed(make: Make) -> None:
         peer.close()
 
 
+def test_what_another_link_has_shown_lets_no_one_in(make: Make) -> None:
+    """A reader of the network, or a master that was asked, has the words of another link."""
+    master = guarded(make)
+    with master.turning():
+        slave, nonce = asked(master)
+        shown = words(KEY, nonce)
+        slave.report(*shown, 0)
+        assert slave.frame()[0] == ANNOUNCE
+        nonces = {nonce}
+        for _ in range(20):
+            replayed, other = asked(master)
+            nonces.add(other)
+            replayed.report(*shown, 0)
+            assert replayed.link.recv(100) == b""
+        assert len(nonces) == 21
+        slave.close()
+
+
 def test_another_key_counts_from_the_next_link_on(make: Make) -> None:
     master = guarded(make, key=b"")
     with master.turning():
         for key, other in ((KEY, OTHER), (OTHER, KEY)):
             master.loop.take_key(key)
-            refused = Peer.of(master.address)
-            refused.report(ANNOUNCE - 1, *words(other), 0)
+            refused, nonce = asked(master)
+            refused.report(*words(other, nonce), 0)
             assert refused.is_closed()
-            peer = Peer.of(master.address)
-            peer.report(ANNOUNCE - 1, *words(key), 0)
+            peer, nonce = asked(master)
+            peer.report(*words(key, nonce), 0)
             assert peer.frame()[0] == ANNOUNCE
             peer.close()
 
@@ -83,9 +132,10 @@ def test_another_key_counts_from_the_next_link_on(make: Make) -> None:
 def test_a_master_without_an_account_lets_no_zeros_in(make: Make) -> None:
     master = guarded(make, key=b"")
     with master.turning():
-        peer = Peer.of(master.address)
-        peer.report(ANNOUNCE - 1, *([-(1 << 63)] * 3), 0)
-        assert peer.is_closed()
+        for said in ((ANNOUNCE - 1, *([-(1 << 63)] * 3), 0), (ANNOUNCE - 1, 0)):
+            peer = Peer.of(master.address)
+            peer.report(*said)
+            assert peer.is_closed()
 
 
 @pytest.mark.parametrize(("network", "is_in"), [
@@ -119,12 +169,40 @@ def test_our_slave_shows_its_account_to_masters_that_ask_and_to_others(
             wait_until(lambda here=slave, there=master: here.end == there.end, "the log")
 
 
+def test_our_slave_without_an_account_says_what_it_lacks(make: Make, tmp_path: Path) -> None:
+    master = guarded(make)
+    slave = SlaveEnd(tmp_path / "slave", member=1)
+    with master.turning(), slave.turning():
+        slave.link(master.address)
+        slave.run.segment.ring_bell(slave.slot)
+        wait_until(lambda: (SlaveNote.NOTE_NO_ACCOUNT, 0) in slave.loop.notes(), "a note")
+
+
+@pytest.mark.parametrize("frames", [
+    (HEAD.pack(-3, 16) + bytes(16)) * 2, HEAD.pack(-3, 17) + bytes(17),
+    HEAD.pack(-3, 0)], ids=["twice", "long", "empty"])
+def test_a_master_that_asks_in_another_way_is_left(tmp_path: Path, frames: bytes) -> None:
+    slave = SlaveEnd(tmp_path / "slave", member=1)
+    slave.loop.take_key(KEY)
+    with socket.create_server(("127.0.0.1", 0)) as listener, slave.turning():
+        slave.link(listener.getsockname())
+        peer = Peer(listener.accept()[0])
+        assert peer.exactly(16) == struct.pack(">2q", ANNOUNCE - 1, 0)
+        with contextlib.suppress(ConnectionError):          # it may be left before the last byte
+            for byte in frames:
+                peer.link.sendall(bytes([byte]))
+        assert peer.is_closed()
+        wait_until(lambda: not slave.loop.linked, "the link's end")
+
+
 def test_rejoin_shows_it_too(make: Make) -> None:
     master = guarded(make)
     with master.turning():
-        with pytest.raises(ConnectionResetError, match="its account where it asks for one"):
+        with pytest.raises(OtherLogError, match="asks for the account of its set"):
             rejoin.greeted(master.address, 0)
-        with pytest.raises(ValueError, match="greeting"):     # WORDS have no epochs
+        with pytest.raises(ConnectionResetError, match="its account where it asks for one"):
+            rejoin.greeted(master.address, 0, OTHER)
+        with pytest.raises(OtherLogError, match="cannot be read"):     # WORDS have no epochs
             rejoin.greeted(master.address, 0, KEY)
 
 

@@ -118,13 +118,42 @@ def test_who_took_over_from_the_master_is_cut_only_by_force(overtaken: Overtaken
     overtaken.greeting = replace(overtaken.greeting, history=replace(theirs, epochs=(FIRST,)))
     before = overtaken.content()
 
-    with pytest.raises(RejoinError, match="ends with epoch 2 of second, which began behind epoch "
-                                          "1 of first"):
+    with pytest.raises(RejoinError, match="ends with epoch 2 of second, which took over from the "
+                                          "log of that broker, whose last is epoch 1 of first"):
         rejoin(overtaken.root, ("master", 1), None)
     assert overtaken.content() == before
 
     found = rejoin(overtaken.root, ("master", 1), None, force=True)
     assert found.position == overtaken.position < found.end
+
+
+def test_who_took_over_is_not_cut_by_a_former_master_that_lost_power_since(
+    overtaken: Overtaken,
+) -> None:
+    """That one began an epoch behind its own, as its name in the table tells."""
+    theirs = overtaken.greeting.history
+    mine = Epoch(2, overtaken.position, "second", 2)
+    epochs.write(overtaken.root, Standing(replace(theirs, epochs=(FIRST, mine)), State.LEADS))
+    overtaken.greeting = replace(overtaken.greeting, history=replace(
+        theirs, epochs=(FIRST, Epoch(9, overtaken.position, "first", 3))))
+    before = overtaken.content()
+
+    with pytest.raises(RejoinError, match="it is that one that was overtaken"):
+        rejoin(overtaken.root, ("master", 1), None)
+    assert overtaken.content() == before
+
+
+def test_an_elected_leader_that_has_nothing_of_its_epoch_cuts_nothing(overtaken: Overtaken) -> None:
+    """A leader began its epoch with all of its log: this one has lost some, or is none."""
+    theirs = overtaken.greeting.history
+    overtaken.greeting = replace(overtaken.greeting, history=replace(
+        theirs, epochs=(FIRST, Epoch(2, overtaken.position + 1000, "second", 2))))
+    before = overtaken.content()
+    log = LogFolders((overtaken.root / "commitlog",))
+
+    with pytest.raises(RejoinError, match="before the end here"):
+        rejoin_at(overtaken.root, log, ("leader", 1), verify(overtaken.root).figures["end"], 2)
+    assert overtaken.content() == before
 
 
 @pytest.mark.parametrize("newer", [False, True], ids=["same epoch", "before its last epoch"])

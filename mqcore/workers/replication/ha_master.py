@@ -12,7 +12,7 @@ from mqcore.replication import epochs
 from mqcore.replication.behind import Behind, Courtesy, Pace
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
-from mqcore.replication.key import key_words, network_rows
+from mqcore.replication.key import cluster_key, network_rows
 from mqcore.replication.master import MasterNote
 from mqcore.replication.master_loop import MasterLoop
 from mqcore.replication.role import Role
@@ -101,7 +101,7 @@ class HaMaster:
         self._behind = Behind(self._settings.log_folders,
                               self._settings.store.segment_size_bytes)
         self._said_at = -SAY_INTERVAL_S      # that somebody is behind; steady clock
-        self._stamp: Stamp | None = None
+        self._stamp: tuple[Stamp | None, Role] | None = None
         self._pen = ReplicaPen(self._segment)
         self._signing = Signing(self._settings.acl, ("", None))
         self._key: Credentials | None = None
@@ -116,14 +116,14 @@ class HaMaster:
         key = self._signing.current()
         if key != self._key:
             self._key = key
-            self._loop.take_key(b"" if key is None else key_words(key.secret_key))
+            self._loop.take_key(b"" if key is None else cluster_key(key.secret_key))
 
     def _greet(self) -> None:
         """
         Whose log it is, to all who come. A slave's table of epochs grows with its master's, before
         the first byte of an epoch: who follows here hears of it first, too (ha_slave.py waits).
         """
-        found = stamp(self._settings.store_root / epochs.FILE_NAME)
+        found = stamp(self._settings.store_root / epochs.FILE_NAME), self._settings.role
         if self._stamp == found:
             return
         self._stamp = found
@@ -142,9 +142,11 @@ class HaMaster:
             raise EpochsError(f"{self._settings.store_root / epochs.FILE_NAME} is gone")
         self._slots.put("epoch", standing.history.last.number)
         return words(self._settings.broker.name, self._settings.broker.cluster,
-                     self._settings.store.segment_size_bytes, standing.history)
+                     self._settings.store.segment_size_bytes, standing.history,
+                     self._settings.role)
 
     def reconfigure(self, settings: Settings) -> None:
+        self._settings = settings            # it may have been overtaken
         self._loop.configure(**limits(settings.replication))
 
     def work(self, turn_ms: int) -> None:

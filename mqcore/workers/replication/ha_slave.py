@@ -15,7 +15,7 @@ from mqcore.replication.behind import Pace
 from mqcore.replication.epochs import EpochsError, Standing, State
 from mqcore.replication.greeting import Greeting, OtherLogError, PartedError
 from mqcore.replication.identity import identity
-from mqcore.replication.key import key_words
+from mqcore.replication.key import cluster_key
 from mqcore.replication.log_bytes import last_bytes, log_crc
 from mqcore.replication.side_files import room_for
 from mqcore.replication.slave import POSITION_BITS, SlaveNote
@@ -50,7 +50,10 @@ ENDED: dict[int, str] = {
     SlaveNote.NOTE_MASTER_SILENT:
         "the master has said nothing for {value} ms: expected its "
         "replication.heartbeat_interval_ms to be less than replication.housekeeping_interval_ms "
-        "here"}
+        "here",
+    SlaveNote.NOTE_NO_ACCOUNT:
+        "the master asks for the account of its set: expected acl.client_access_key and "
+        "acl.client_secret_key_file to be as there"}
 NO_POSITION = ("a frame says that it begins at {value}, which is no log position: this is no "
                "master's HA port")
 OTHER: dict[int, str] = {
@@ -185,7 +188,7 @@ class HaSlave:
                               self._settings.store.segment_size_bytes)
             below = None if not last else last if self._is_mute else b""
             key = self._signing.current()
-            self._loop.take_key(b"" if key is None else key_words(key.secret_key))
+            self._loop.take_key(b"" if key is None else cluster_key(key.secret_key))
             self._loop.link(begin_connect(self._address, self._retries), end, below)
         except (OSError, ValueError) as error:
             self._no_link(str(error))
@@ -255,7 +258,7 @@ class HaSlave:
             return True
         return ReplicaPen(self._segment).greeting == greeting.mark(greeting.words(
             settings.broker.name, settings.broker.cluster, settings.store.segment_size_bytes,
-            theirs.history))
+            theirs.history, settings.role))
 
     def _why_not_cut(self, theirs: Greeting, error: PartedError) -> str:
         """

@@ -140,7 +140,8 @@ cdef int greeting_words(const uint8_t* data, size_t size) noexcept with gil:
     except OtherLogError:
         return 0
     said = greeting.HEAD.pack(heard.end, heard.checked_from, heard.checked_to, heard.crc32c)
-    said += greeting.words(heard.broker, heard.cluster, heard.segment_bytes, heard.history)
+    said += greeting.words(heard.broker, heard.cluster, heard.segment_bytes, heard.history,
+                           heard.role)
     assert greeting.decode(said) == replace(heard, tells=True), "and so says every master of ours"
     asked = []
     try:
