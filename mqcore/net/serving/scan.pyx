@@ -16,6 +16,7 @@ from mqcore.filter.loaded cimport (
     filter_take,
 )
 from mqcore.layout cimport (
+    CACHE_LINE,
     CQ_ENTRY_SIZE,
     FIGURE_PULLED_MESSAGES,
     RECORD_LOG_POSITION,
@@ -59,6 +60,12 @@ from mqcore.store.record cimport (
     record_store_time,
 )
 
+cdef extern from *:
+    """
+    #define mq_bring(address) __builtin_prefetch(address)
+    """
+    void mq_bring(const void* address) noexcept nogil
+
 cdef enum:
     SCAN_LEAST = 800                  # entries that one pull looks at, if it does not ask for more
     RETRY_PREFIX_LENGTH = 7           # %RETRY%
@@ -68,6 +75,8 @@ cdef enum:
     ENTRY_WORK = 8                    # of a queue entry
     RECORD_WORK = 100                 # of a record that is parsed
     COLD_BEHIND_ENTRIES = 65536       # queue entries nearer to the end are in memory, unasked
+    BROUGHT_AHEAD = 3                 # entries before its check a record is asked of memory ...
+    BROUGHT_MOST_BYTES = 512          # ... with this much at most
 
 
 cdef inline bint code_wanted(int64_t code, const int32_t* codes, int32_t count) noexcept nogil:
@@ -254,10 +263,23 @@ cdef void note_damaged(Reading* r, int64_t position) noexcept nogil:
     r.damaged_count += 1
 
 
+cdef void bring_record(Reading* r, const uint8_t* entry, int64_t log_end) noexcept nogil:
+    """Ask memory for the record of an entry: a check of records waits for memory most of its time."""
+    cdef QueueItem item = entry_decode(entry)
+    cdef const uint8_t* record = log_at(&r.log, item.log_position, item.record_size, log_end)
+    cdef int64_t at = 0
+    while record != NULL and at < min(item.record_size, BROUGHT_MOST_BYTES):
+        mq_bring(record + at)
+        at += CACHE_LINE
+
+
 cdef bint take_record(Reading* r, int32_t queue, int64_t offset, const QueueItem* item,
-                      const Match* match, int64_t log_end, bint patient, int64_t* skip_until,
-                      Found* found) noexcept nogil:
-    """One entry that may be wanted: look at its record. False: the walk ends before it."""
+                      const uint8_t* later, const Match* match, int64_t log_end, bint patient,
+                      int64_t* skip_until, Found* found) noexcept nogil:
+    """
+    One entry that may be wanted: look at its record. False: the walk ends before it. later: the
+    entry of a record that is looked at soon.
+    """
     cdef const uint8_t* record = log_at(&r.log, item.log_position, item.record_size, log_end)
     if record == NULL:
         if item.log_position >= load_i64_acquire(&r.shm.log.first):
@@ -274,11 +296,12 @@ cdef bint take_record(Reading* r, int32_t queue, int64_t offset, const QueueItem
         found.cold_job = ask_for_log(r, item.log_position)
         if found.cold_job or found.count:
             return False
-    if (item.log_position < r.shm.log.begun or log_end - item.log_position > COLD_BEHIND_BYTES) and (
-            not is_whole(r, queue, offset, item, record)):
-        found.damaged = item.log_position
-        note_damaged(r, item.log_position)
-        return False
+    if item.log_position < r.shm.log.begun or log_end - item.log_position > COLD_BEHIND_BYTES:
+        bring_record(r, later, log_end)
+        if not is_whole(r, queue, offset, item, record):
+            found.damaged = item.log_position
+            note_damaged(r, item.log_position)
+            return False
     if (match.kind == SUBSCRIPTION_OTHER or match.by_origin) and not record_wanted(
             r, queue, record, item.record_size, match):
         found.gone = False
@@ -340,8 +363,9 @@ cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Por
                     return
                 if not entry_wanted(r, queue, item.tag_code, match):
                     found.gone = False                                   # the last reason counts
-                elif not take_record(r, queue, offset + found.examined, &item, match, log_end,
-                                     patient, &skip_until, found):
+                elif not take_record(r, queue, offset + found.examined, &item,
+                                     r.entries + min(i + BROUGHT_AHEAD, got - 1) * CQ_ENTRY_SIZE,
+                                     match, log_end, patient, &skip_until, found):
                     return
             found.examined += 1
         if got < part or (offset + found.examined) % r.queues.file_entries == 0:
