@@ -43,7 +43,7 @@ class Here:
 
     now_ns      CLOCK_BOOTTIME, which runs while the host sleeps
     now_ms      the steady clock
-    leads       the epoch that the supervisor says it leads in, 0: it follows
+    leads       the epoch that this run leads in, or has led in; 0: it has only followed
     epoch, end  the last epoch and the end of its log
     first       where its log begins
     missed_from  at the leader: before this position each member may delete the log for its age

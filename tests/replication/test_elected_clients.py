@@ -4,18 +4,21 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 from mqcore.client import AsyncConsumer
+from mqcore.layout import LEADERSHIP_FOLLOWS
+from mqcore.wire.command import encode, request
 from mqcore.wire.properties import encode_properties
 from tests.interop.members import Members, queued
 from tests.interop.toolchain import require_client
 from tests.replication.elected import Member, send, two
 from tests.replication.test_kills import NAMES, Load, log_of
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import Peer, send_fields
+from tests.wire_live.peer import Closed, Peer, send_fields
 from tests.workers.processes import pid_of
 
 QUEUES = 4
@@ -93,3 +96,31 @@ def test_java_consumers_find_the_new_leader(tmp_path: Path) -> None:
             members.wait_for("Moving", [*first, *second], "stays")
         finally:
             members.stop()
+
+
+@pytest.mark.slow
+def test_who_loses_the_election_answers_before_its_connections_end(tmp_path: Path) -> None:
+    """A send that waits, and later requests: for a second, then the run may end."""
+    with two(tmp_path, {"replication.slave_timeout_ms": 600_000}) as (_, one, other):
+        paused = pid_of(other.broker, "ha-slave")
+        os.kill(paused, signal.SIGSTOP)
+        try:
+            with Peer(one.address) as peer:
+                before = one.segment().log_state()["published"]
+                waiting = request(310, send_fields("BenchmarkTest"), b"waits")
+                peer.send(encode(waiting))
+                wait_until(lambda: one.segment().log_state()["published"] > before, "it is stored")
+                lost_at = time.monotonic()
+                one.say(lambda pen: pen.hold_until(0),
+                        lambda pen: pen.want(LEADERSHIP_FOLLOWS, 0))
+                try:
+                    assert peer.answer_to(waiting.opaque).code == 12
+                    assert peer.ask(310, send_fields("BenchmarkTest"), b"refused").code == 14
+                    assert peer.ask(36, {
+                        "offset": str(before), "group": "G", "delayLevel": "1",
+                        "originMsgId": "x", "originTopic": "BenchmarkTest", "unitMode": "false",
+                        "maxReconsumeTimes": "16"}).code == 1
+                except Closed:
+                    assert time.monotonic() - lost_at > 1.0
+        finally:
+            os.kill(paused, signal.SIGCONT)

@@ -5,7 +5,8 @@
 #   G5  With a gate, the result of a request with WAIT is published when its record is where the flush mode
 #       wants it and `replicated` has passed it. When that is so, and nobody is present or `replicated` is
 #       fallbehind_bytes behind, it is PUT_SLAVE_NOT_AVAILABLE at once; later, when timeout_ms have gone by,
-#       PUT_SLAVE_TIMEOUT, whoever went meanwhile (ha.md 3). The record is stored all the same.
+#       PUT_SLAVE_TIMEOUT, whoever went meanwhile (ha.md 3); at once, where this broker leads no more. The record
+#       is stored all the same.
 #   G6  Results leave a ring in its order: one that waits keeps those behind it.
 #   G7  A request stays in its ring until its result is published: if the writer dies before, its successor
 #       answers it (appender_drop_requests).

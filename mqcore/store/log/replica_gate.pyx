@@ -4,7 +4,14 @@ from libc.string cimport memset
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
 from mqcore.clock cimport steady_ms
-from mqcore.layout cimport PUT_OK, PUT_SLAVE_NOT_AVAILABLE, PUT_SLAVE_TIMEOUT, SLOT_HA_MASTER
+from mqcore.layout cimport (
+    LEADERSHIP_FOLLOWS,
+    PUT_OK,
+    PUT_SLAVE_NOT_AVAILABLE,
+    PUT_SLAVE_TIMEOUT,
+    SLOT_HA_MASTER,
+)
+from mqcore.shm.leadership cimport leadership_of
 from mqcore.shm.ring cimport Ring, ring_publish_to, ring_release_to
 from mqcore.shm.segment cimport Shm, doorbell_grew, doorbell_ring
 from mqcore.store.log.put_results cimport producer_wake, results_mark, results_wait
@@ -39,11 +46,14 @@ cdef inline GateMark* mark_at(GateQueue* queue, int64_t number) noexcept nogil:
 
 cdef inline int32_t verdict(Gate* gate, const GateMark* mark, int64_t now_ms) noexcept nogil:
     """The PutStatus that those who wait for it get now (G5), or WAITS."""
+    cdef bint is_late
     if load_i64_acquire(&gate.words.replicated) >= mark.position:
         return PUT_OK
     if mark.unusable:
         return PUT_SLAVE_NOT_AVAILABLE
-    return PUT_SLAVE_TIMEOUT if now_ms >= mark.deadline_ms else WAITS
+    is_late = now_ms >= mark.deadline_ms or leadership_of(
+        &gate.shm.leadership.role) == LEADERSHIP_FOLLOWS
+    return PUT_SLAVE_TIMEOUT if is_late else WAITS
 
 
 cdef int64_t gate_end(Gate* gate, int p, const Ring* results) noexcept nogil:

@@ -55,7 +55,7 @@ from mqcore.workers.coordinator.shared_tables import SharedTables
 from mqcore.workers.process import descriptors
 from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.layout import StoreFiles, memory_bytes
-from mqcore.workers.process.live import as_elected, set_log_level, turn_if_overtaken
+from mqcore.workers.process.live import as_elected, set_log_level, turn_if_lost
 from mqcore.workers.process.output import complain
 from mqcore.workers.process.stopping import StopWait, UnfinishedStop
 from mqcore.workers.replication.following import Following, is_address
@@ -193,7 +193,8 @@ class Coordinator:
 
     def _look_at_election(self) -> None:
         """What the words say (failover/elected.py): who leads, and whether it is this broker."""
-        turn_if_overtaken(self._broker.core, self._changes, self._pen)
+        if self._following is None:
+            turn_if_lost(self._broker.core, self._changes, self._pen)
         if not self._settings.failover.enable or self._following is None:
             return
         if self._pen.leads:

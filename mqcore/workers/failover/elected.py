@@ -9,9 +9,12 @@ A run begins as one that follows. To lead in an epoch:
 3. The word `role` says so: the writer takes messages, serving processes let them through.
 4. The coordinator registers as id 0; scheduler, transaction-check and ha-master begin.
 
+From leading there is one way: the word `role` says that it follows, waiting requests are answered,
+and new ones are refused for LAST_ANSWERS_S; then the run ends, and the next one follows.
+
 Whoever dies meanwhile is started again as before and finds in `role` what it is to be. A
 supervisor that dies takes all with it: the next run follows, and an epoch without a byte hurts
-nobody (epochs.py). From leading there is one way: the run ends, and the next one follows.
+nobody (epochs.py).
 """
 from __future__ import annotations
 
@@ -35,6 +38,7 @@ from mqcore.store import restored
 
 RETRY_S = 1.0                     # after a table of epochs that could not be written
 LOOK_MS = 2                       # while others bring the log to its end
+LAST_ANSWERS_S = 1.0              # of a run that leads no more: its clients hear so, and ask others
 SLAVE_END_S = 0.3                 # for ha-slave, before it is killed: all that it holds is its link
 REJOIN_RETRY_S = 30.0             # after a log that could not be cut
 
@@ -110,18 +114,32 @@ class Elections:
         self._pen.become(LEADERSHIP_FOLLOWS, 0)
         self._called_at = 0.0
         self._retry_at = 0.0
+        self._lost_at = 0.0
 
     @property
     def called(self) -> int:
         """The epoch that this broker is to lead in and does not; 0: none."""
         (state, epoch), (role, _) = self._pen.wanted, self._pen.role
-        return epoch if state == LEADERSHIP_LEADS != role else 0
+        return epoch if state == LEADERSHIP_LEADS != role and not self.is_ending else 0
+
+    def lose(self) -> bool:
+        """Whether it has just lost the election in which it leads: it takes no messages then."""
+        role = self._pen.role
+        if role[0] != LEADERSHIP_LEADS or role == self._pen.wanted:
+            return False
+        self._lost_at = time.monotonic()
+        self._pen.become(LEADERSHIP_FOLLOWS, role[1])
+        return True
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run has led, and leads no more."""
+        return self._lost_at > 0
 
     @property
     def is_over(self) -> bool:
-        """Whether it leads, and is not to lead in that epoch any more."""
-        role = self._pen.role
-        return role[0] == LEADERSHIP_LEADS and role != self._pen.wanted
+        """Whether the run is to end for that."""
+        return self.is_ending and time.monotonic() - self._lost_at >= LAST_ANSWERS_S
 
     def end_slave(self, pid: int) -> bool:
         """Whether ha-slave, if there is one, has ended; called until it has. pid: 0: none."""

@@ -236,15 +236,14 @@ class Failover:
             waits=replicated >= end and not all(map(self._segment.appends_taken, self._producers)),
             patience_ms=self._settings.failover.in_sync_timeout_ms,
             unreadable=bool(log_state["unreadable"]))
-        leads = role[1] if role[0] == LEADERSHIP_LEADS else 0
         return Here(
             time.clock_gettime_ns(time.CLOCK_BOOTTIME), now_ms,
-            leads, self._last_epoch(),
+            role[1], self._last_epoch(),
             end, replicated, self._pen.begun,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
             taken, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED,
-            log_state["first"], self._look_at_ages(now_ms) if leads else 0)
+            log_state["first"], self._look_at_ages(now_ms) if role[1] else 0)
 
     def _look_at_ages(self, now_ms: int) -> int:
         """Before which position the log may be deleted anywhere, for its age."""

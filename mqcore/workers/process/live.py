@@ -41,10 +41,10 @@ def as_elected(settings: Settings, pen: LeadershipPen) -> Settings:
     return settings if follows == settings.follows else replace(settings, follows=follows)
 
 
-def turn_if_overtaken(core: Core, changes: ChangedSettings, pen: LeadershipPen) -> None:
-    """In the coordinator: a master that was overtaken refuses what a slave refuses."""
+def turn_if_lost(core: Core, changes: ChangedSettings, pen: LeadershipPen) -> None:
+    """In the coordinator: a master that leads no more refuses what a slave refuses."""
     settings = as_elected(core.settings, pen)
-    if settings is not core.settings and not settings.failover.enable:
+    if settings is not core.settings:
         changes.turn(partial(as_elected, pen=pen))
         core.settings = settings
 

@@ -316,11 +316,12 @@ class Supervisor:
                          "access and TLS files are read when they change")
             self._kept_tls.look(time.monotonic_ns() // 1_000_000)
             self._segment.arm(SUPERVISOR.slot)           # who elects it rings
-            changing = self._elections is not None and self._change(self._elections)
+            changing = self._elections is not None and (
+                self._elections.is_ending or self._change(self._elections))
             self._sleep(LOOK_MS if changing else self._until_next_restart_ms())
             self._reap()
             self._restart_due()
-            self._look_if_overtaken()
+            self._look_if_lost()
         return self._over()
 
     def _over(self) -> int:
@@ -338,17 +339,26 @@ class Supervisor:
             log.warning("stopping, to begin anew as the store says (SIGUSR1)")
         return EXIT_AGAIN
 
-    def _look_if_overtaken(self) -> None:
-        """A master without elections that must not lead (workers/failover/standing.py)."""
+    def _look_if_lost(self) -> None:
+        """A master must not lead any more, by an election or without (failover/standing.py)."""
         pen = self._leadership
-        if self._elections is not None or pen.role == pen.wanted:
+        if self._elections is not None:
+            if not self._elections.lose():
+                return
+        elif pen.role == pen.wanted:
             return
-        pen.become(*pen.wanted)
+        else:
+            pen.become(*pen.wanted)
         for child in self._children:
             if child.row in (SCHEDULER, TRANSACTION_CHECK):      # what they store is refused
                 child.rests, child.restart_at = True, 0.0
                 self._segment.request_stop(child.slot)
-        self._segment.ring_bell(COORDINATOR.slot)
+        self._ring_about_role()
+
+    def _ring_about_role(self) -> None:
+        for slot in (COORDINATOR.slot, WRITER.slot,
+                     *(SERVING.slot + index for index in range(self.serving_count))):
+            self._segment.ring_bell(slot)
 
     def _change(self, elections: Elections) -> bool:
         """Whether this broker is on its way from following to leading (failover/elected.py)."""
@@ -363,9 +373,7 @@ class Supervisor:
         if not (elections.end_slave(slave.pid) and elections.lead(epoch)):
             return True
         self._settings = replace(self._settings, follows=False)
-        for slot in (COORDINATOR.slot, WRITER.slot,
-                     *(SERVING.slot + index for index in range(self.serving_count))):
-            self._segment.ring_bell(slot)
+        self._ring_about_role()
         for listener in self._replication_listeners:
             listener.listen(BACKLOG)
         for child in self._children:
@@ -382,7 +390,7 @@ class Supervisor:
             return True
         if not standing.taken(self._settings, self._segment, self._last, self._kept_tls.settings):
             return False
-        self._look_if_overtaken()
+        self._look_if_lost()
         may_lead = self._elections is not None or self._leadership.role[0] == LEADERSHIP_NONE
         if not self._marked and may_lead:
             self._mark_unclean()       # a loss of power is known until its epoch is on the disk
