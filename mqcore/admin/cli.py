@@ -4,7 +4,8 @@ from __future__ import annotations
 import click
 
 from mqcore import __version__
-from mqcore.admin.shell.lazy import HELP, LazyGroup, group
+from mqcore.admin.shell.lazy import HELP, group
+from mqcore.admin.shell.standard import Program
 
 _HERE = "mqcore.admin.cli"
 _NOUNS = "mqcore.admin.nouns"
@@ -104,7 +105,10 @@ SHORT = {
 }
 
 
-@click.command(cls=LazyGroup, commands=COMMANDS, short=SHORT, context_settings=HELP)
+UNDONE = dict.fromkeys(("store", "spark", "verify", "repair", "backup", "restore"), 2)
+
+
+@click.command(cls=Program, commands=COMMANDS, short=SHORT, undone=UNDONE, context_settings=HELP)
 @click.version_option(__version__, prog_name="mqcore")
 def main() -> None:
     """A message broker for RocketMQ clients, and its administration."""

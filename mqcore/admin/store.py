@@ -218,7 +218,7 @@ def dump(store: Path, force: bool, count: int | None, body: bool, **wanted: Any)
             if number == count:
                 break
     except BrokenPipeError:                    # the reader has seen enough
-        sys.stderr.close()
+        raise
     except OSError as error:
         raise _failed(error) from error
     finally:

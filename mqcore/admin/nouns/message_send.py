@@ -217,10 +217,6 @@ def consume_command(
             connection, topic, group, tags, count, timeout_s, start))
     except (RocketMQError, ValueError) as error:
         raise _fail(error) from error
-    except BrokenPipeError:
-        raise                           # the command ends, with status 1 and without a word
-    except OSError as error:
-        raise click.ClickException(f"the output: {error}") from error
     if count is not None and printed < count:
         raise click.ClickException(f"{printed} of {count} messages came")
 
