@@ -2,11 +2,13 @@
 The file `clock` of a store: what a run knows of its clock, for the next run (store_clock.pxd, T11).
 
 Stock brokers pass over it. A store without it, or with one that cannot be read, has a clock that
-begins anew: what the wall clock says of the time before is believed a day later.
+begins anew: what the wall clock says of the time before is believed a day later. A checksum of all
+other members tells of a bit that has changed.
 """
 from __future__ import annotations
 
 import json
+import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from mqcore.store import files
 from mqcore.store.last_run import boot_id
 
 NAME = "clock"
-VERSION = 1
+VERSION = 2
 BYTES_MAX = 1 << 16
 KNOTS_MAX, WALLS_MAX = 64, 32
 TIME_MAX_MS = 1 << 53
 SPEEDS = (1, 8)
+AHEAD_MAX_MS = 86_400_000
 
 
 class ClockFileError(ValueError):
@@ -39,6 +42,10 @@ def read(path: Path) -> tuple[dict[str, Any], str] | None:
         value = json.loads(raw)
         if not isinstance(value, dict) or value.get("version") != VERSION:
             raise ClockFileError(f"expected an object of version {VERSION}")
+        told = value.pop("crc32", None)
+        if told != _checksum(value):
+            raise ClockFileError(f"crc32: expected {_checksum(value)} for its other members, not "
+                                 f"{told!r}")
         return _state(value), _text(value, "boot")
     except (ValueError, RecursionError) as error:
         raise ClockFileError(f"{path}: {error}") from None
@@ -47,7 +54,27 @@ def read(path: Path) -> tuple[dict[str, Any], str] | None:
 def write(path: Path, state: dict[str, Any]) -> None:
     """Keep the state of this run's clock. Raises OSError."""
     value = {"version": VERSION, "boot": boot_id(), **state}
-    files.write_atomically(path, json.dumps(value).encode())
+    files.write_atomically(path, json.dumps({**value, "crc32": _checksum(value)}).encode())
+
+
+def _checksum(value: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(value, sort_keys=True).encode())
+
+
+def ahead_ms(state: dict[str, Any]) -> int:
+    """How far the store clock was ahead of the wall clock."""
+    steady, store, _, slowed = state["knots"][-1]
+    return int(store + (state["steady"] - steady) // slowed - state["wall"])
+
+
+def caught(state: dict[str, Any]) -> dict[str, Any]:
+    """
+    The state with a store clock that shows what the wall clock showed. The log's last record moves
+    it on where records are younger: nothing else was stamped with it.
+    """
+    wall, steady, (before, *late) = state["wall"], state["steady"], state["late"]
+    return {**state, "knots": [[steady, wall, wall, 1]], "late": [min(before, 1), *late],
+            "doubtedSince": 0}
 
 
 def is_of_this_boot(state: dict[str, Any], boot: str, steady_ms: int) -> bool:
@@ -66,6 +93,8 @@ def _state(value: dict[str, Any]) -> dict[str, Any]:
         state[name] = [_numbers(row, width, name) for row in rows]
         if any(one[0] > two[0] for one, two in pairwise([*state[name], [state["steady"]]])):
             raise ClockFileError(f"{name}: expected rows in the order of their times")
+    if any(one[1] > two[1] for one, two in pairwise(state["knots"])):
+        raise ClockFileError("knots: expected store times that never go back")
     if any(row[3] not in SPEEDS for row in state["knots"]):
         raise ClockFileError(f"knots: expected a speed of {SPEEDS}")
     if any(row[2] < 0 for row in state["walls"]):
@@ -74,6 +103,10 @@ def _state(value: dict[str, Any]) -> dict[str, Any]:
         state[name] = _numbers(value.get(name), 3, name)
         if not 0 <= state[name][0] <= len(state[rows_name]):
             raise ClockFileError(f"{name}: expected at most {len(state[rows_name])} rows before it")
+    for name in ("doubtedSince", "stoodSince"):
+        if state[name] > state["steady"]:
+            raise ClockFileError(f"{name}: expected at most {state['steady']}, the steady clock's "
+                                 "time")
     return state
 
 

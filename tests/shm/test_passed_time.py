@@ -7,17 +7,23 @@ anew at each boot, and a run ends in order, by a kill, or with the machine.
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import random
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqcore.shm.run_clock import RunClock
 from mqcore.shm.store_clock import ClockProbe
 from mqcore.store import clock_file
 from mqcore.store.clock_file import ClockFileError
+from mqcore.store.log.folders import LogFolders
+from mqcore.workers.writer import kept_clock
+from tests.store.harness import new_segment
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 YEAR = 365 * DAY
@@ -267,7 +273,7 @@ def test_no_life_of_a_machine_makes_a_file_older_than_it_is(tmp_path: Path, seed
 
 
 @pytest.mark.parametrize("raw", [
-    b"", b"\0" * 500, b"[]", b"{}", b'{"version": 1}', b"[" * 60_000, b"{" + b" " * 70_000 + b"}"])
+    b"", b"\0" * 500, b"[]", b"{}", b'{"version": 2}', b"[" * 60_000, b"{" + b" " * 70_000 + b"}"])
 def test_a_file_of_others_is_refused_with_a_sentence(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "clock").write_bytes(raw)
     with pytest.raises(ClockFileError, match="clock: "):
@@ -279,6 +285,7 @@ def test_a_file_of_others_is_refused_with_a_sentence(tmp_path: Path, raw: bytes)
     ("knots", [[9 * DAY, 1, 1, 1]]), ("knots", [[1.5, 1, 1, 1]]), ("knots", [[True, 1, 1, 1]]),
     ("walls", None), ("walls", [[1, 1, 0]] * 33), ("walls", [[2, 1, 0], [1, 1, 0]]),
     ("walls", [[1, 1]]), ("walls", [[1, 1, -1]]),
+    ("knots", [[0, 2, 1, 1], [0, 1, 1, 1]]), ("stoodSince", 9 * DAY), ("doubtedSince", 9 * DAY),
     ("late", [2, 0, 0]), ("old", [-1, 0, 0]), ("old", [0, 1 << 60, 0]), ("steady", "1"),
     ("wall", None), ("boot", 1)])
 def test_a_file_with_a_wrong_member_says_which(
@@ -286,6 +293,65 @@ def test_a_file_with_a_wrong_member_says_which(
     world.keep()
     whole = json.loads(world.path.read_bytes())
     assert clock_file.read(world.path) is not None
-    world.path.write_text(json.dumps({**whole, name: value}))
+    world.path.write_text(sealed({**whole, name: value}))
     with pytest.raises(ClockFileError, match=f"{name}: expected|'{name}'"):
         clock_file.read(world.path)
+
+
+def sealed(value: dict[str, Any]) -> str:
+    """The text of a file with these members."""
+    members = {name: one for name, one in value.items() if name != "crc32"}
+    return json.dumps({**members, "crc32": zlib.crc32(
+        json.dumps(members, sort_keys=True).encode())})
+
+
+def test_no_flipped_bit_and_no_cut_is_believed(world: World) -> None:
+    """A bit in the white space of JSON changes nothing that is read."""
+    world.live(HOUR)
+    world.error += 10 * DAY
+    world.live(MINUTE)
+    world.keep()
+    raw = world.path.read_bytes()
+    known = clock_file.read(world.path)
+    for at in range(8 * len(raw)):
+        world.path.write_bytes(raw[:at // 8] + bytes([raw[at // 8] ^ 1 << at % 8])
+                               + raw[at // 8 + 1:])
+        with contextlib.suppress(ClockFileError):
+            assert clock_file.read(world.path) == known
+    for size in range(0, len(raw), 7):
+        world.path.write_bytes(raw[:size])
+        with pytest.raises(ClockFileError):
+            clock_file.read(world.path)
+
+
+def test_a_start_says_what_it_does_not_believe_and_begins_a_new_clock(
+        world: World, caplog: pytest.LogCaptureFixture) -> None:
+    segment = new_segment()
+    kept_clock.begin(segment, world.path, LogFolders(()))
+    clock_file.write(world.path, RunClock(segment).state())
+    whole = world.path.read_text()
+    assert '"late": [0, ' in whole
+    world.path.write_text(whole.replace('"late": [0, ', '"late": [1, '))
+    segment = new_segment()
+    kept_clock.begin(segment, world.path, LogFolders(()))
+    assert [line.getMessage() for line in caplog.records] == [
+        one for one in [caplog.messages[0]] if "a new one begins" in one and "crc32" in one]
+    state = RunClock(segment).state()
+    assert abs(clock_file.ahead_ms(state)) < 1_000
+
+
+def test_a_store_clock_years_ahead_does_not_outlive_its_run(
+        world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """The wall clock was ahead for a while, in which nothing was stored."""
+    segment = new_segment()
+    kept_clock.begin(segment, world.path, LogFolders(()))
+    state = RunClock(segment).state()
+    steady = state["steady"]
+    clock_file.write(world.path, {**state, "knots": [
+        *state["knots"], [steady, state["wall"] + 3650 * DAY, state["wall"] + 3650 * DAY, 8]]})
+    segment = new_segment()
+    kept_clock.begin(segment, world.path, LogFolders(()))
+    assert "3650.0 days ahead" in caplog.text
+    now = RunClock(segment).state()
+    assert abs(clock_file.ahead_ms(now)) < 10_000
+    assert now["walls"][:len(state["walls"])] == state["walls"]

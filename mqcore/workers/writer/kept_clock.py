@@ -28,12 +28,19 @@ def begin(segment: Segment, path: Path, folders: LogFolders) -> None:
     try:
         known = clock_file.read(path)
     except (ClockFileError, OSError) as error:
-        log.warning("the clock of the last run is not known: %s", error)
+        log.warning("the clock of the last run is not believed, and a new one begins: what has "
+                    "passed before counts after a day: %s", error)
         known = None
     if known is None:
         RunClock(segment).begin(None, False, _youngest_ms(folders))
         return
     state, boot = known
+    ahead_ms = clock_file.ahead_ms(state)
+    if ahead_ms > clock_file.AHEAD_MAX_MS:
+        log.warning("%s: the store clock was %.1f days ahead of the wall clock: it continues with "
+                    "the last message or the wall clock, whichever is later", path,
+                    ahead_ms / clock_file.AHEAD_MAX_MS)
+        state = clock_file.caught(state)
     same_boot = clock_file.is_of_this_boot(state, boot, time.monotonic_ns() // 1_000_000)
     RunClock(segment).begin(state, same_boot, 0)
 
