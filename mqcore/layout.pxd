@@ -203,11 +203,11 @@ cdef struct TransactionState "mq_transaction_state":
     int64_t expired                      # messages given up since the start
     int64_t rounds                       # since the start
 
-# -- Settings that requests have changed (mqcore/shm/text_board.pyx) -------------------------------
+# -- Settings that change while a broker runs (mqcore/shm/text_board.pyx) -------------------------------
 cdef struct LiveSettings "mq_live_settings":
-    int32_t sequence                     # odd while the coordinator writes; counts changes by two
-    int32_t length                       # of the text in bytes; the coordinator
-    uint8_t text[16376]                  # lines section.key=value, UTF-8; the coordinator
+    int32_t sequence                     # odd while its writer writes; counts changes by two
+    int32_t length                       # of the text in bytes; its writer
+    uint8_t text[16376]                  # lines section.key=value, UTF-8; its writer
 
 cpdef enum Refusal:
     REFUSAL_NONE = 0
@@ -393,7 +393,8 @@ cdef struct ShmHead "mq_shm_head":
     int64_t replica_gate_start
     int64_t schedule_start
     int64_t transactions_start
-    int64_t live_settings_start
+    int64_t live_settings_start          # the coordinator's: what holds now
+    int64_t said_settings_start          # the supervisor's: what the settings file says
     int64_t master_place_start
     int64_t leadership_start
     RingPlace appends[PRODUCER_COUNT]    # producer -> writer

@@ -14,20 +14,25 @@ from collections.abc import Callable
 from mqcore.acl.kept import KeptFiles
 from mqcore.broker.settings.model import Settings
 from mqcore.workers.failover.elected import Rejoining
+from mqcore.workers.process import said
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Terminal
+from mqcore.workers.supervisor.limits import fitted
 from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, Supervisor
 
 
-def live(settings: Settings, *, embedded: bool, on_ready: Callable[[Settings], None]) -> int:
+def live(settings: Settings, read: Callable[[], Settings], *, embedded: bool,
+         on_ready: Callable[[Settings], None]) -> int:
     """
     Run a broker in this process, again as often as a run asks for it; returns the exit status.
 
-    embedded: with a name server beside it; on_ready: called once clients can connect.
+    read: the settings as files say them when SIGHUP comes; embedded: with a name server beside it;
+    on_ready: called once clients can connect.
     """
     kept, kept_tls, rejoining, terminal = KeptFiles(), KeptTls(), Rejoining(), Terminal()
+    known = said.of_broker(fitted(settings), lambda: fitted(read()))
     code = EXIT_AGAIN
     while code == EXIT_AGAIN:
-        code = Supervisor(settings, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
+        code = Supervisor(known, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
                           rejoining=rejoining, terminal=terminal, on_ready=on_ready).run()
     return code

@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -14,6 +15,9 @@ from mqcore.broker.settings import exposure
 from mqcore.broker.settings import load as broker_settings
 from mqcore.broker.settings.model import Settings, SettingsError, bracketed
 from mqcore.workers.process import output, signals
+
+if TYPE_CHECKING:
+    from mqcore.namesrv.settings import NamesrvSettings
 
 EXIT_SETTINGS = 2
 EXIT_START = 1
@@ -46,8 +50,13 @@ def load(config: Path | None, overrides: list[str]) -> Settings:
         fail(str(error), EXIT_SETTINGS)
 
 
-def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> NoReturn:
-    """Run a broker in this process until it ends; verbose: see `announce`."""
+def supervise(
+    settings: Settings, read: Callable[[], Settings], *, embedded: bool, verbose: bool = False
+) -> NoReturn:
+    """
+    Run a broker in this process until it ends; read: its settings, as files say them when SIGHUP
+    comes; verbose: see `announce`.
+    """
     output.occupy_standard_fds()
     signals.ignore_meaningless()
     from mqcore.admin import logs
@@ -59,7 +68,8 @@ def supervise(settings: Settings, *, embedded: bool, verbose: bool = False) -> N
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
         process = import_module(SUPERVISOR.module)
-        end(process.live(settings, embedded=embedded, on_ready=partial(announce, verbose=verbose)))
+        end(process.live(settings, read, embedded=embedded,
+                         on_ready=partial(announce, verbose=verbose)))
     except (StartError, OSError) as error:
         fail(str(error), EXIT_START)
 
@@ -87,14 +97,20 @@ def announce(settings: Settings, *, verbose: bool = False) -> None:
 @click.option("-v", "--verbose", is_flag=True, help="Show processes and how to try the broker.")
 def up(config: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
     """Run a broker with a name server beside it."""
+    settings = load(config, list(overrides))
+    supervise(_beside_name_server(settings),
+              lambda: _beside_name_server(broker_settings.load(config, None, overrides)),
+              embedded=settings.namesrv.embedded, verbose=verbose)
+
+
+def _beside_name_server(settings: Settings) -> Settings:
+    """A broker of `mqcore up` registers first with the name server beside it, if there is one."""
     from msgspec.structs import replace
 
-    settings = load(config, list(overrides))
-    embedded = settings.namesrv.embedded
-    if embedded:
-        addresses = (settings.own_namesrv_addr, *settings.broker.namesrv_addrs)
-        settings = replace(settings, broker=replace(settings.broker, namesrv_addrs=addresses))
-    supervise(settings, embedded=embedded, verbose=verbose)
+    if not settings.namesrv.embedded:
+        return settings
+    addresses = (settings.own_namesrv_addr, *settings.broker.namesrv_addrs)
+    return replace(settings, broker=replace(settings.broker, namesrv_addrs=addresses))
 
 
 @click.command()
@@ -107,7 +123,8 @@ def broker(config: Path | None, overrides: tuple[str, ...], namesrv: str | None)
     given = list(overrides)
     if namesrv is not None:
         given.append(f"broker.namesrv_addrs={namesrv}")
-    supervise(load(config, given), embedded=False)
+    supervise(load(config, given), lambda: broker_settings.load(config, None, given),
+              embedded=False)
 
 
 @click.command()
@@ -126,22 +143,25 @@ def namesrv(config: Path | None, port: int | None) -> None:
     output.occupy_standard_fds()
     signals.ignore_meaningless()
     logs.configure("info", "", "text")
-    try:
+
+    def read() -> tuple[NamesrvSettings, list[str]]:
         settings, ignored = namesrv_settings.load(config)
+        return settings if port is None else replace(settings, listen_port=port), ignored
+
+    try:
+        settings, ignored = read()
     except (ValueError, OSError) as error:
         fail(str(error), EXIT_SETTINGS)
     if ignored:
         logging.getLogger("mqcore").warning("%s: keys without effect here: %s", config,
                                             ", ".join(ignored))
-    if port is not None:
-        settings = replace(settings, listen_port=port)
     if not (settings.acl.enable or exposure.asks_for_certificates(settings.tls)
             or exposure.is_loopback(settings.listen_host)):
         logging.getLogger("mqcore").warning(
             "%s", exposure.of_name_server(settings.listen_host, settings.listen_port))
     setproctitle("mqcore: namesrv")
     try:
-        worker.run(settings, ready_callback=lambda: output.tell(
+        worker.run(settings, read_again=lambda: read()[0], ready_callback=lambda: output.tell(
             f"mqcore ready namesrv={bracketed(settings.listen_host)}:{settings.listen_port}"))
         end(0)
     except (OSError, ValueError) as error:

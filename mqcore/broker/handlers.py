@@ -160,12 +160,12 @@ class Broker:
 
     def __init__(
         self, settings: Settings, ports: Ports, changes: ChangedSettings | None = None,
-        spawn: Callable[[Job], object] = finished,
+        spawn: Callable[[Job], object] = finished, said: bytes = b"",
     ) -> None:
         """
         settings: those that this run was started with. changes: what requests have changed of them
         and are kept in the store; None: the run begins here, and so the settings hold all of it.
-        spawn: takes work that has pauses.
+        spawn: takes work that has pauses. said: of the settings file, if it was read again.
         """
         self._spawn = spawn
         self._busy: set[str] = set()       # what is being done by the clock
@@ -175,6 +175,8 @@ class Broker:
             started = settings = changes.load()
         else:
             started, settings = settings, live_part(settings, changes.load())
+            if said:
+                settings = changes.say(said, settings, started) or settings
         self.core = Core.make(settings, changes, ports, started)
         self._next_told_ms = 0             # when new topics may be registered again
         self._begun_ms: dict[str, int] = {}          # when a table's file was written last ...

@@ -27,17 +27,18 @@ class RuntimeConfig:
     def __init__(self, settings: NamesrvSettings) -> None:
         """Loads earlier changes; raises ValueError, naming the file, when it holds others."""
         self._path: Path | None = settings.runtime_file
-        self.settings = settings
-        self._load()
-
-    def _load(self) -> None:
         changes = read_object(self._path)
         if not changes.keys() <= SETTABLE.keys():
             raise ValueError(f"{self._path}: expected an object with keys of {sorted(SETTABLE)}")
+        self._changes = {key: str(value) for key, value in changes.items()}
         try:
-            self.settings = _changed(self.settings, {k: str(v) for k, v in changes.items()})
+            self.say(settings)
         except ValueError as error:
             raise ValueError(f"{self._path}: {error}") from error
+
+    def say(self, settings: NamesrvSettings) -> None:
+        """The settings file says these from now on; changes from 318 stay over it."""
+        self.settings = _changed(settings, self._changes)
 
     def text(self) -> str:
         """`key=value` lines for 319."""
@@ -62,9 +63,9 @@ class RuntimeConfig:
         if not changes:
             return
         settings = _changed(self.settings, changes)
-        view = stock_view(settings)
-        write_atomically(self._path, fastjson.dumps({key: view[key] for key in SETTABLE}))
-        self.settings = settings
+        changes = self._changes | changes
+        write_atomically(self._path, fastjson.dumps(changes))
+        self.settings, self._changes = settings, changes
 
 
 def _changed(settings: NamesrvSettings, changes: dict[str, str]) -> NamesrvSettings:

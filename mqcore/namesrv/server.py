@@ -22,7 +22,7 @@ from mqcore.namesrv.handlers import Caller, Handlers
 from mqcore.namesrv.kv import KeyValues
 from mqcore.namesrv.routes import RouteTables
 from mqcore.namesrv.runtime import RuntimeConfig
-from mqcore.namesrv.settings import NamesrvSettings
+from mqcore.namesrv.settings import NamesrvSettings, live_part
 from mqcore.net.closed import why_closed
 from mqcore.net.framed.loop import FramedLoop
 from mqcore.net.secured import MODES, native_context
@@ -104,7 +104,8 @@ class NameServer:
             settings.kv_file, entry_count_max=settings.kv_entry_count_max,
             value_bytes_max=settings.kv_value_bytes_max, bytes_max=settings.kv_bytes_max,
         )
-        self.handlers = Handlers(self.routes, key_values, RuntimeConfig(settings))
+        self.runtime = RuntimeConfig(settings)
+        self.handlers = Handlers(self.routes, key_values, self.runtime)
         self.access = AccessControl(settings.acl, beside)
         self.connections: dict[int, Connection] = {}
         self.frames = FramedLoop(
@@ -119,6 +120,11 @@ class NameServer:
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
         self._loop.add_reader(self.frames, self._round)
+
+    def say(self, settings: NamesrvSettings) -> None:
+        """Other settings, of which a running name server takes what is LIVE."""
+        self.settings = live_part(self.settings, settings)
+        self.runtime.say(self.settings)
 
     def secure(self, context: TlsContext | None) -> None:
         """The TLS context of new connections; None: no TLS."""
@@ -317,13 +323,16 @@ class NameServer:
 async def serve(
     settings: NamesrvSettings, sockets: list[socket.socket], *, on_ready: Callable[[], None],
     stopping: asyncio.Event, now_ms: Callable[[], int] = _now_ms, beside: Beside | None = None,
+    on_made: Callable[[NameServer], None] = lambda _: None,
 ) -> None:
     """Serve on listening `sockets` until `stopping` is set; then close every connection.
 
-    `on_ready` is called once connections are accepted. The sockets belong to the server from here
-    on. Raises ValueError or OSError when the files of the name server cannot be read.
+    `on_made` is called with the server, `on_ready` once connections are accepted. The sockets
+    belong to the server from here on. Raises ValueError or OSError when the files of the name
+    server cannot be read.
     """
     server = NameServer(settings, sockets, now_ms, beside)
+    on_made(server)
     kept = beside.kept_tls if beside is not None else None
     renewed = Renewed(
         settings.tls, SERVER_FILES, native_context, server.secure,
@@ -345,7 +354,8 @@ async def serve(
         on_ready()
         while not stopping.is_set():
             try:
-                await asyncio.wait_for(stopping.wait(), settings.scan_interval_ms / 1000)
+                await asyncio.wait_for(stopping.wait(),
+                                       server.settings.scan_interval_ms / 1000)
             except TimeoutError:
                 server.scan()
     finally:

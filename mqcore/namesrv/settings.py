@@ -29,6 +29,10 @@ SECTIONS = ("namesrv", "tls", "acl")
 IDLE_DIGITS_MAX = 9
 Positive = Annotated[int, Meta(ge=1, le=(1 << 31) - 1)]
 
+# Honoured at once by a running name server, when its settings are read again.
+LIVE = frozenset(("order_message_enable", "product_env_name", "broker_timeout_ms",
+                  "scan_interval_ms", "address_connection_count"))
+
 _STOCK_KEYS = {
     "listenPort": "listen_port",
     "kvConfigPath": "kv_config_path",
@@ -231,6 +235,11 @@ def _from_stock(text: str, source: str) -> tuple[NamesrvSettings, list[str]]:
     secured = {name: text for name, text, *_ in found
                if name in TlsServerSettings.__struct_fields__}
     return _checked(mapped, secured, source, strict=False), ignored
+
+
+def live_part(running: NamesrvSettings, wanted: NamesrvSettings) -> NamesrvSettings:
+    """`running` with what is honoured at once of `wanted`."""
+    return replace(running, **{key: getattr(wanted, key) for key in LIVE})
 
 
 def stock_view(settings: NamesrvSettings) -> dict[str, str]:

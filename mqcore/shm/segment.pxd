@@ -48,6 +48,7 @@ cdef struct Shm:                  # resolved addresses in one process
     ScheduleState* schedule
     TransactionState* transactions
     LiveSettings* live_settings
+    LiveSettings* said_settings
     MasterPlace* master_place
     Leadership* leadership
     LimitPlace* limits

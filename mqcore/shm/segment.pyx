@@ -100,6 +100,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.schedule = <ScheduleState*>(base + head.schedule_start)
     shm.transactions = <TransactionState*>(base + head.transactions_start)
     shm.live_settings = <LiveSettings*>(base + head.live_settings_start)
+    shm.said_settings = <LiveSettings*>(base + head.said_settings_start)
     shm.master_place = <MasterPlace*>(base + head.master_place_start)
     shm.leadership = <Leadership*>(base + head.leadership_start)
     shm.limits = <LimitPlace*>(base + head.limits_start)
@@ -486,6 +487,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.schedule_start = place(&end, sizeof(ScheduleState))
     head.transactions_start = place(&end, sizeof(TransactionState))
     head.live_settings_start = place(&end, sizeof(LiveSettings))
+    head.said_settings_start = place(&end, sizeof(LiveSettings))
     head.master_place_start = place(&end, sizeof(MasterPlace))
     head.leadership_start = place(&end, sizeof(Leadership))
     head.filters_start = place(&end, (2 * <int64_t>head.subscription_capacity

@@ -1,17 +1,17 @@
 """
-Texts in shared memory: the coordinator writes each, others read it whole.
+Texts in shared memory: one process writes each, others read it whole.
 
 A reader compares the version with the one it knows, and reads the text when it is another one.
 """
 from libc.stdint cimport int32_t, uint8_t
 
 from mqcore.atomics cimport load_i32_acquire
-from mqcore.layout cimport SLOT_HA_SLAVE
+from mqcore.layout cimport SLOT_HA_SLAVE, LiveSettings
 from mqcore.shm.segment cimport Segment, doorbell_ring
 
 
 cdef class TextBoard:
-    """One of the texts. `write` is the coordinator's alone."""
+    """One of the texts. `write` is for one process."""
     cdef Segment segment
     cdef int32_t* sequence
     cdef int32_t* length
@@ -35,14 +35,20 @@ cdef class TextBoard:
 
 
 cdef class SettingsBoard(TextBoard):
-    """The settings that requests have changed. mqcore/broker/settings/live.py knows the lines."""
+    """
+    Settings that changed while the broker runs: those that hold now, which the coordinator writes,
+    or with `said` those of the settings file, which the supervisor writes for the coordinator.
+    mqcore/broker/settings/live.py knows the lines.
+    """
 
-    def __init__(self, Segment segment not None):
+    def __init__(self, Segment segment not None, *, bint said=False):
+        cdef LiveSettings* settings
+        settings = segment.shm.said_settings if said else segment.shm.live_settings
         self.segment = segment
-        self.sequence = &segment.shm.live_settings.sequence
-        self.length = &segment.shm.live_settings.length
-        self.board = segment.shm.live_settings.text
-        self.room = sizeof(segment.shm.live_settings.text)
+        self.sequence = &settings.sequence
+        self.length = &settings.length
+        self.board = settings.text
+        self.room = sizeof(settings.text)
 
 
 cdef class MasterSign(TextBoard):

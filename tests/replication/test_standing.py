@@ -36,6 +36,7 @@ from mqcore.store import restored
 from mqcore.store.last_run import LastRun
 from mqcore.workers.failover import standing
 from mqcore.workers.failover.elected import Rejoining
+from mqcore.workers.process import said
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Terminal
 from mqcore.workers.replication.ha_slave import HaSlave
@@ -199,7 +200,8 @@ def test_the_name_of_a_member_is_one_that_a_table_takes(tmp_path: Path) -> None:
 
 def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None:
     """Else a send waits for its time instead of hearing at once that no slave is there."""
-    supervisor = Supervisor(settings_in(tmp_path, *MASTER), embedded_namesrv=False,
+    settings = settings_in(tmp_path, *MASTER)
+    supervisor = Supervisor(said.of_broker(settings, lambda: settings), embedded_namesrv=False,
                             on_ready=lambda _: None, kept=KeptFiles(), kept_tls=KeptTls(),
                             rejoining=Rejoining(), terminal=Terminal())
     supervisor._segment = new_segment()

@@ -110,6 +110,13 @@ def update_config(core: Core, request: Request) -> OutcomeJob:
     return Answer(ResponseCode.SUCCESS, _remark(entries, settings, wanted))
 
 
+def take_said(core: Core, told: bytes, now_ms: int) -> Generator[None, None, None]:
+    """The settings file was read again (SIGHUP); told: its lines, as shared memory holds them."""
+    settings = core.changes.say(told, core.settings, core.started)
+    if settings is not None:
+        yield from _apply(core, settings, now_ms)
+
+
 def shown(settings: Settings) -> dict[str, str]:
     """Every setting but secrets, under its stock name where it has one."""
     names = {target: key for key, target in RENAMED.items()}

@@ -13,7 +13,15 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from mqcore.broker.settings.live import AT_START, LIVE, live_part, text, value_of, with_values
+from mqcore.broker.settings.live import (
+    AT_START,
+    LIVE,
+    applied,
+    live_part,
+    text,
+    value_of,
+    with_values,
+)
 from mqcore.broker.settings.model import SECTIONS, Settings, SettingsError
 from mqcore.broker.settings.values import Values
 from mqcore.broker.tables.config_file import pretty
@@ -32,13 +40,14 @@ class ChangedSettings:
     """
     The file, and the settings that it changes.
 
-    settings: what all other places say; the file is below its `config_dir`.
+    settings: what all other places say at the start; the file is below its `config_dir`.
     wanted: the settings with all changes: what the next start begins with.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.config_dir / FILE_NAME
         self._plain = settings
+        self._kept: dict[str, Any] = {}          # what the file holds
         self.wanted = settings
 
     def load(self) -> Settings:
@@ -47,19 +56,42 @@ class ChangedSettings:
 
         What cannot be used is logged by name and left out: it never stops a start.
         """
-        settings = self._plain
+        self._kept = self._entries()
+        self.wanted = self._over(self._plain)
+        return self.wanted
+
+    def say(self, told: bytes, running: Settings, started: Settings) -> Settings | None:
+        """
+        The other places say something else from now on of what is honoured at once (`lines`);
+        changes by request stay over it, as they do at a start. The settings that `running` of a run
+        that began with `started` becomes; None: they cannot be used, which is logged, and nothing
+        changes.
+        """
+        try:
+            plain = applied(self._plain, told)
+            wanted = self._over(plain)
+            live = live_part(running, wanted, started)
+        except SettingsError as error:
+            _log.error("settings that were read again cannot be used here, those before stay: %s",
+                       error)
+            return None
+        self._plain, self.wanted = plain, wanted
+        return live
+
+    def _over(self, plain: Settings) -> Settings:
+        """`plain` with the changes of the file; the log names each."""
+        settings = plain
         taken = []
-        for key, value in self._entries().items():
+        for key, value in self._kept.items():
             try:
                 settings = self._with_entry(settings, key, value)
             except SettingsError as error:
                 _log.warning("a setting changed by request is ignored: %s", error)
                 continue
-            taken.append(f"{key} = {value} instead of {value_of(self._plain, key)}")
+            taken.append(f"{key} = {value} instead of {value_of(plain, key)}")
         if taken:
             _log.warning("%d settings changed by request: %s (%s)", len(taken), ", ".join(taken),
                          self._path)
-        self.wanted = settings
         return settings
 
     def turn(self, change: Callable[[Settings], Settings]) -> Settings:
@@ -78,7 +110,7 @@ class ChangedSettings:
         content = pretty({MEMBER: changes}).encode("utf-8")
         if changes or self._path.exists():
             files.write_atomically(self._path, content)
-        self.wanted = settings
+        self._kept, self.wanted = dict(changes), settings
 
     def _entries(self) -> dict[str, Any]:
         try:

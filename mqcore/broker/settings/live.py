@@ -6,6 +6,8 @@ start stays). Here the coordinator writes those that differ from the start of th
 memory, as lines (mqcore/shm/text_board.pyx); every other process looks there between its turns,
 at least once a second, and a process that starts anew begins with them
 (mqcore/workers/process/live.py).
+The settings file that is read again at SIGHUP takes the same way: the supervisor tells the
+coordinator (mqcore/workers/process/said.py), and what requests have changed stays on top of it.
 """
 from __future__ import annotations
 
@@ -117,14 +119,14 @@ def live_part(running: Settings, wanted: Settings, started: Settings | None = No
     return with_values(running, values)
 
 
-def lines(settings: Settings, started: Settings) -> bytes:
+def lines(settings: Settings, started: Settings | None) -> bytes:
     """
-    What of `settings` is to be told to processes that were started with `started`: a line for each
-    key, section.key="value", the value quoted as in JSON.
+    The part of `settings` for processes that were started with `started`, None: all that can
+    change. A line for each key, section.key="value", the value quoted as in JSON.
     """
     return "".join(
         f"{key}={fastjson.quote(value_of(settings, key))}\n" for key in sorted(LIVE)
-        if value_of(settings, key) != value_of(started, key)
+        if started is None or value_of(settings, key) != value_of(started, key)
     ).encode("utf-8")
 
 

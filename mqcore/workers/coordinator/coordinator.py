@@ -20,18 +20,13 @@ from mqcore.broker.looks import LOOKS
 from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import Answer, Held, Outcome, OutcomeJob, Redo, Request, answer_parts
+from mqcore.broker.requests.config import take_said
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import Check, CheckRing, Progress
-from mqcore.shm.coordinator_rings import (
-    Closed,
-    Commit,
-    CoordinatorRings,
-    Forwarded,
-    Reading,
-)
+from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Reading
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.run_clock import RunClock
@@ -55,7 +50,7 @@ from mqcore.workers.coordinator.shared_tables import SharedTables
 from mqcore.workers.process import descriptors
 from mqcore.workers.process.inherited import Inherited
 from mqcore.workers.process.layout import StoreFiles, memory_bytes
-from mqcore.workers.process.live import as_elected, set_log_level, turn_if_lost
+from mqcore.workers.process.live import SaidNow, as_elected, set_log_level, turn_if_lost
 from mqcore.workers.process.output import complain
 from mqcore.workers.process.stopping import StopWait, UnfinishedStop
 from mqcore.workers.replication.following import Following, is_address
@@ -117,6 +112,7 @@ class Coordinator:
         self._urgent_said = False        # an answer is waited for by others
         self._changes = inherited.changes
         self._changes.turn(partial(as_elected, pen=self._pen))
+        self._said = SaidNow(inherited.segment)
         self._settling: asyncio.TimerHandle | None = None
         self._trimmed_at = 0               # sent_bytes at the last look
         self._gone: dict[int, None] = {}   # connections, those that ended first before the others
@@ -153,7 +149,7 @@ class Coordinator:
             figures=StoreFigures(segment, files, pooled=settings.store.flush == "transient-pool"),
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
             wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
-        ), self._changes, self._spawn)
+        ), self._changes, self._spawn, self._said.look() or b"")
         self._checks, self._transactions = CheckRing(segment), TransactionChecks(self._broker.core)
         shown = segment.log_state()["dispatched"]
         self._load()
@@ -521,6 +517,8 @@ class Coordinator:
             if self._following is not None:
                 self._figures.put("tables_age_ms", self._following.age_ms)
                 self._figures.put("offsets_given_back", self._following.given_back)
+            if said := self._said.look():
+                self._spawn(take_said(self._broker.core, said, self._now_ms()))
             self._reconfigure()
             self._registrar.look(self._now_ms())
             self._queues.tick()

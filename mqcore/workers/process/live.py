@@ -49,6 +49,22 @@ def turn_if_lost(core: Core, changes: ChangedSettings, pen: LeadershipPen) -> No
         core.settings = settings
 
 
+class SaidNow:
+    """For the coordinator: what the settings file said when it was read again."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._board = SettingsBoard(segment, said=True)
+        self._version = 0
+
+    def look(self) -> bytes | None:
+        """Its lines, if there are others than at the last look."""
+        told = self._board.read() if self._board.version != self._version else None
+        if told is None:                   # also while it is written: the next look is soon
+            return None
+        self._version, text = told
+        return text
+
+
 class SettingsNow:
     """
     settings: as they are now, for one process; `look` keeps them so.

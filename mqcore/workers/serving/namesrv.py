@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -14,19 +15,22 @@ from msgspec.structs import replace
 
 from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
 from mqcore.namesrv.access import Beside
-from mqcore.namesrv.server import open_sockets, serve
+from mqcore.namesrv.server import NameServer, open_sockets, serve
 from mqcore.namesrv.settings import NamesrvAclSettings, NamesrvSettings
 from mqcore.participants import COORDINATOR, NAMESRV
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.tls.settings import served
 from mqcore.workers.process import descriptors, secured, signals
 from mqcore.workers.process.output import complain
+from mqcore.workers.process.said import Said, of_name_server
 
 if TYPE_CHECKING:                 # a name server alone needs nothing of it
     from mqcore.workers.process.inherited import Inherited
 
 TURN_INTERVAL_S = 1.0
 UNREGISTER_WAIT_S = 2.0           # for the broker beside it
+
+log = logging.getLogger("namesrv")
 
 
 def run(
@@ -36,6 +40,7 @@ def run(
     ready_callback: Callable[[], None] | None = None,
     bell: int = -1,
     beside: Beside | None = None,
+    read_again: Callable[[], NamesrvSettings] | None = None,
 ) -> None:
     """Run a name server in this process until `stop_requested()`, or a signal if there is none.
 
@@ -45,15 +50,18 @@ def run(
     bell             an eventfd that the parent rings when the answer has changed, -1: none
     ready_callback   called once connections are accepted
     beside           what it has of the broker that it runs beside
+    read_again       reads the settings when SIGHUP asks for it; None: there is no file of them
 
     Raises OSError when the address is taken, ValueError when a file of it cannot be read.
     """
     is_successor = beside is not None and beside.kept_tls is not None
+    said = None if read_again is None else of_name_server(settings, read_again)
     settings = replace(settings, tls=secured.prepared(settings.tls, again=is_successor))
     sockets = open_sockets(settings) if listen_sockets is None else listen_sockets
     settings = replace(settings, connection_count_max=descriptors.namesrv_connections(
         settings.connection_count_max))
-    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing, bell, beside))
+    asyncio.run(_run(settings, sockets, stop_requested, ready_callback or _nothing, bell, beside,
+                     said))
 
 
 def _nothing() -> None:
@@ -63,19 +71,26 @@ def _nothing() -> None:
 async def _run(
     settings: NamesrvSettings, sockets: list[socket.socket],
     stop_requested: Callable[[], bool] | None, on_ready: Callable[[], None],
-    bell: int, beside: Beside | None,
+    bell: int, beside: Beside | None, said: Said[NamesrvSettings] | None,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     watching = None
+    servers: list[NameServer] = []
     if stop_requested is None:
         terminal = signals.Terminal()
+
+        def on_hangup() -> None:
+            if terminal.is_gone:
+                stopping.set()
+            elif said is not None and servers and said.again(log):
+                servers[0].say(said.settings)
+
         for number in signals.STOPS:
             loop.add_signal_handler(number, stopping.set)
         signal.signal(signals.AGAIN, signal.SIG_IGN)
         if terminal.hangs_up:
-            loop.add_signal_handler(
-                signal.SIGHUP, lambda: stopping.set() if terminal.is_gone else None)
+            loop.add_signal_handler(signal.SIGHUP, on_hangup)
     else:                                # signals are the parent's business
         watching = asyncio.create_task(_watch(stop_requested, stopping))
         asked = stop_requested
@@ -88,7 +103,8 @@ async def _run(
         if bell >= 0:
             loop.add_reader(bell, on_bell)
     try:
-        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside)
+        await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside,
+                    on_made=servers.append)
     finally:
         if watching is not None:
             watching.cancel()

@@ -20,6 +20,7 @@ from setproctitle import setproctitle
 from mqcore.acl.kept import KeptFiles
 from mqcore.broker.settings import exposure
 from mqcore.broker.settings.changed import ChangedSettings
+from mqcore.broker.settings.live import lines, live_part
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.standing import StandingError
 from mqcore.layout import LEADERSHIP_NONE, WORKER_ABSENT, WORKER_RUNNING, WORKER_STOPPED
@@ -42,6 +43,7 @@ from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.memory import SharedMemoryError
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
+from mqcore.shm.text_board import SettingsBoard
 from mqcore.store import last_run
 from mqcore.store.files import unlink
 from mqcore.store.ownership import StoreInUseError, holder
@@ -54,6 +56,7 @@ from mqcore.workers.process.inherited import Inherited, Listeners
 from mqcore.workers.process.layout import StoreFiles
 from mqcore.workers.process.listening import BACKLOG, ListenError, open_listeners
 from mqcore.workers.process.live import SettingsNow, set_log_level
+from mqcore.workers.process.said import Said
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Orders, Terminal
 from mqcore.workers.process.stopping import (
@@ -90,16 +93,17 @@ class Supervisor:
     """
     Runs one broker: `run` returns the exit status when it has ended.
 
-    embedded_namesrv: whether a name server runs beside it; on_ready: called once clients can
-    connect, with the addresses of broker and name servers; kept, kept_tls: the access files and
-    the TLS files in force, also of the run before; rejoining: what one run leaves to the next;
-    terminal: where the process was started.
+    said: the settings, which SIGHUP reads again; embedded_namesrv: whether a name server runs
+    beside it; on_ready: called once clients can connect, with the addresses of broker and name
+    servers; kept, kept_tls: the access files and the TLS files in force, also of the run before;
+    rejoining: what one run leaves to the next; terminal: where the process was started.
     """
 
-    def __init__(self, settings: Settings, *, embedded_namesrv: bool,
+    def __init__(self, said: Said[Settings], *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None], kept: KeptFiles,
                  kept_tls: KeptTls, rejoining: Rejoining, terminal: Terminal) -> None:
-        self._changes = ChangedSettings(limits.fitted(settings))
+        self._said = said
+        self._changes = ChangedSettings(said.settings)
         self._settings = self._changes.load()
         self._embedded = embedded_namesrv
         self._on_ready = on_ready
@@ -312,8 +316,7 @@ class Supervisor:
             self._place.look(self._segment)
             if self._orders.hung_up:
                 self._orders.hung_up = False
-                log.info("SIGHUP: log files are opened anew by each process with its next line; "
-                         "access and TLS files are read when they change")
+                self._read_settings_again()
             self._kept_tls.look(time.monotonic_ns() // 1_000_000)
             self._segment.arm(SUPERVISOR.slot)           # who elects it rings
             changing = self._elections is not None and (
@@ -323,6 +326,11 @@ class Supervisor:
             self._restart_due()
             self._look_if_lost()
         return self._over()
+
+    def _read_settings_again(self) -> None:
+        """The coordinator takes what is honoured at once, below what requests have changed."""
+        if self._said.again(log, partial(live_part, started=self._settings)):
+            SettingsBoard(self._segment, said=True).write(lines(self._said.settings, None))
 
     def _over(self) -> int:
         """The exit status of a run that is to end, and the word that says why."""
