@@ -447,16 +447,17 @@ class Broker:
 
     def registration(self) -> Generator[None, None, BrokerRegistration | None]:
         """
-        What name servers have to know now: for the start and for each interval. With pauses. None,
-        and a line in the log, for more than a frame can say.
+        The words for name servers: for the start and for each interval. They hear of a topic, or a
+        change, when it is in its file: a route outlives a topic that the disk refuses. With pauses.
+        None, and a line in the log, for more than a frame can say.
         """
         core = self.core
+        version, topics = core.topics.as_saved()
         try:
-            return (yield from registration.build(
-                core.settings, core.topics.version, core.topics.all()))
+            return (yield from registration.build(core.settings, version, topics))
         except fastjson.JsonError as error:
             _log.error("%d topics are too many for name servers to hear of: %s",
-                       len(core.topics.all()), error)
+                       len(topics), error)
             return None
 
     def apply_order_table(self, ordered: Collection[str], now_ms: int) -> None:
@@ -504,7 +505,7 @@ class Broker:
         if len(core.topics.all()) <= FULL_REGISTRATION_TOPICS_MAX:
             core.topics.unregistered = False
             return (yield from self.registration())
-        return (yield from registration.build(core.settings, core.topics.version, [topic]))
+        return (yield from registration.build(core.settings, core.topics.as_saved()[0], [topic]))
 
     def _settle(self, now_ms: int) -> None:
         """Write and register what has changed, at most once in CHANGE_GAP_MS and a bit more."""

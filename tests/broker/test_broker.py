@@ -104,6 +104,7 @@ def test_a_restricted_broker_registers_every_topic_with_its_own_permission(
     bench.broker.core.topics.update(
         TopicConfig("T", 2, 3, 6, "MULTI_TAG", 1, True), NOW_MS
     )
+    bench.broker.tick(NOW_MS + 1_000)
     wrapper = json.loads(finished(bench.broker.registration()).body)["topicConfigSerializeWrapper"]
 
     assert wrapper["topicConfigTable"]["T"] == TopicConfig("T", 2, 3, 4).as_json()

@@ -19,6 +19,7 @@ from mqcore.broker.ports import AtOnce
 from mqcore.broker.request import REDO, Answer, Held
 from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.saving import Saving
+from mqcore.turns import finished
 from mqcore.wire.topics import TopicConfig
 from tests.broker.fakes import NOW_MS, Bench
 from tests.broker.test_replies import answers, reply
@@ -199,6 +200,58 @@ def test_a_changed_topic_is_as_before_when_the_disk_refuses_the_change(
     later.write()
     saved = json.loads(file_of(bench).read_text(encoding="utf-8"))["topicConfigTable"]
     assert [saved[name]["writeQueueNums"] for name in ("MORE", "GONE", "TWICE")] == [1, 1, 1]
+
+
+def registered(bench: Bench) -> tuple[int, dict[str, int]]:
+    """The version that name servers heard of last, and the queues of each topic of this test."""
+    body, _ = bench.registrar.registered[-1]
+    said = json.loads(body.body)["topicConfigSerializeWrapper"]
+    return said["dataVersion"]["counter"], {
+        name: one["writeQueueNums"] for name, one in said["topicConfigTable"].items()
+        if name in ("A", "B", "C", "U")}
+
+
+def test_name_servers_hear_of_what_is_saved_only(bench: Bench, later: Later) -> None:
+    def tell() -> tuple[int, dict[str, int]]:
+        finished(bench.broker._register())     # as for an interval, whatever is being written
+        return registered(bench)
+
+    make(bench, "A", 1)
+    later.write()
+    first = tell()
+    assert first[1] == {"A": 1}
+
+    make(bench, "B", 1)                        # is being written ...
+    make(bench, "A", 4)                        # ... and what comes meanwhile
+    send(bench, topic="U")
+    bench.ask(215, {"topic": "C"})
+    assert tell() == first
+    later.write()
+    between = tell()
+    assert between[1] == {"A": 1, "B": 1}
+    later.write()
+    second = tell()
+    assert second[1] == {"A": 4, "B": 1, "U": 4}
+    assert first[0] < between[0] < second[0]   # name servers pass over a version that they know
+
+    refuse(file_of(bench))
+    make(bench, "C", 1)
+    assert tell() == second
+    make(bench, "C", 2)                        # again within a second
+    later.write()
+    assert tell() == second
+    later.write()
+    assert tell()[1] == second[1]
+
+
+def test_a_topic_made_for_a_message_is_registered_when_it_is_saved(
+        bench: Bench, later: Later) -> None:
+    send(bench, topic="U")
+    bench.broker.tick(bench.now_ms + 1_000)
+    assert all("U" not in names for names in bench.registrar.topics())
+    later.write()
+    bench.broker.tick(bench.now_ms + 2_000)
+    assert registered(bench)[1] == {"U": 4}
 
 
 def test_a_group_is_as_before_when_the_disk_refuses_the_change(bench: Bench) -> None:

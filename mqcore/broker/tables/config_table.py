@@ -84,6 +84,8 @@ class ConfigTable(Generic[Config]):
         # changed entries, as the last file has them: since it was begun, and in the one being made
         self._changed_since: dict[str, Entry[Config]] = {}
         self._in_writing: dict[str, Entry[Config]] = {}
+        self._file_version = DataVersion()           # of the last file, while changes are in none
+        self._version_in_writing = DataVersion()
         self.follows = False               # in a slave: the version is that of its master's table
 
     def _begin(
@@ -132,12 +134,14 @@ class ConfigTable(Generic[Config]):
         """
         self.dirty = False
         self._in_writing, self._changed_since = self._changed_since, {}
+        self._version_in_writing = self.version
         return self._steps(self.version, list(self._entries.items()), dict(self._unknown))
 
     def saved(self, error: OSError | None) -> None:
         """The steps of a file have ended, or failed: then its changes are undone."""
         written, self._in_writing = self._in_writing, {}
         if error is None:
+            self._file_version = self._version_in_writing
             return
         for name, entry in written.items():
             if name in self._changed_since:            # the next file is to have that change
@@ -161,6 +165,19 @@ class ConfigTable(Generic[Config]):
                 _log.error("%.160s is not shown until the next start: %s", name, error)
         self.version = next_version(self.version, self.version.timestamp)
         self.dirty = True
+
+    def as_saved(self) -> tuple[DataVersion, list[Config]]:
+        """The version and the entries without the changes that no file has yet."""
+        unsaved = {**self._changed_since, **self._in_writing}
+        if not unsaved:
+            return self.version, self.all()
+        entries = dict(self._entries)
+        for name, (config, _) in unsaved.items():
+            if config is None:
+                entries.pop(name, None)
+            else:
+                entries[name] = config
+        return self._file_version, list(entries.values())
 
     @property
     def awaited(self) -> bool:
@@ -302,6 +319,8 @@ class ConfigTable(Generic[Config]):
 
     def _note(self, name: str) -> None:
         """An entry is about to change."""
+        if not (self._changed_since or self._in_writing):
+            self._file_version = self.version
         self._changed_since.setdefault(
             name, (self._entries.get(name), self._unknown.get(name)))
 

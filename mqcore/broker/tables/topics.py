@@ -251,6 +251,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             topic = self._entries.get(name)
             if self._unsaved.get(name) is waiting:
                 del self._unsaved[name]
+                self.unregistered = self.unregistered or (error is None and name in self._made)
                 self._made.discard(name)
                 if topic is not None:
                     self._publish(topic)
@@ -280,7 +281,6 @@ class TopicTable(ConfigTable[TopicConfig]):
         except TablesFull:
             return None
         self._made.add(topic.name)
-        self.unregistered = True
         return topic
 
     def _put_unsaved(self, topic: TopicConfig, now_ms: int) -> None:
