@@ -167,6 +167,21 @@ class Core:
         The outcome of `go_on`, which is called when the table is in its file; None: that will be
         later. A request whose table cannot be saved is refused; what: of the table, in the remark.
         """
+        return self._once(request, partial(self.save, table), what, go_on)
+
+    def once_offsets_saved(
+        self, request: Request, go_on: Callable[[], Outcome | OutcomeJob]
+    ) -> Outcome | OutcomeJob:
+        """As `once_saved`, of all offsets."""
+        def save(done: Done) -> None:
+            self.saving.save("offsets", lambda: self.offsets.files.begin(request.now_ms), done)
+
+        return self._once(request, save, "the offsets", go_on)
+
+    def _once(
+        self, request: Request, save: Callable[[Done], None], what: str,
+        go_on: Callable[[], Outcome | OutcomeJob],
+    ) -> Outcome | OutcomeJob:
         known: list[Outcome | OutcomeJob] = []
         later = False
 
@@ -180,7 +195,7 @@ class Core:
             elif isinstance(outcome, Answer):
                 self.answer(request, outcome)
 
-        self.save(table, done)
+        save(done)
         later = True
         return known[0] if known else None
 

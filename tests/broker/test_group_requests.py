@@ -88,6 +88,26 @@ def test_a_deleted_group_is_gone_and_its_offsets_stay_unless_asked(tmp_path: Pat
     assert again.broker.core.offsets.committed("G", "T", 0) is None
 
 
+def test_offsets_of_a_deleted_group_are_out_of_their_file_before_the_answer(
+        tmp_path: Path) -> None:
+    """A process that is killed behind the answer saves nothing more."""
+    bench = make_bench(settings_in(tmp_path))
+    bench.ask(200, None, BODY)
+    for group in ("G", "H"):
+        bench.broker.core.offsets.commit(group, "T", 0, 5)
+    bench.broker.core.offsets.persist()
+    assert bench.ask(207, {"groupName": "G", "removeOffset": "true"}).code == 0
+
+    killed = make_bench(settings_in(tmp_path)).broker.core.offsets
+    assert [killed.committed(group, "T", 0) for group in ("G", "H")] == [None, 5]
+
+    journal = tmp_path / "config" / "consumerOffset.journal"
+    journal.unlink(missing_ok=True)
+    journal.mkdir()
+    answer = bench.ask(207, {"groupName": "H", "removeOffset": "true"})
+    assert (answer.code, answer.remark[:29]) == (1, "the offsets cannot be saved: ")
+
+
 def test_a_heartbeat_brings_a_deleted_group_back_with_defaults(bench: Bench) -> None:
     bench.ask(200, None, BODY)
     bench.ask(207, {"groupName": "G"})

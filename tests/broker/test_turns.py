@@ -4,9 +4,11 @@ from __future__ import annotations
 import gc
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -174,7 +176,19 @@ def test_tables_are_written_beside_the_requests(
     assert {"T-new", "T-other", "T-9999"} <= stored["topicConfigTable"].keys()
 
 
-def test_neither_do_those_that_remove_much(full: Bench) -> None:
+class InThread:
+    """Files are written in another thread, as in a broker (ports.Background)."""
+
+    def run(self, steps: Iterator[None], done: Callable[[OSError | None], None]) -> None:
+        writing = Thread(target=lambda: deque(steps, maxlen=0))
+        writing.start()
+        writing.join()
+        done(None)
+
+
+def test_neither_do_those_that_remove_much(
+        full: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full.broker.core, "saving", Saving(InThread()))
     fields = {**hogs.FIELDS, "groupName": "one-group", "topic": "one-topic"}
     taken = {code.name: in_units(longest_turn(full, code, fields)) for code in CHANGING}
     assert {name: most for name, most in taken.items() if most > UNITS_MAX} == {}

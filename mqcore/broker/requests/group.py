@@ -48,7 +48,7 @@ def update_group(core: Core, request: Request) -> OutcomeJob:
 def delete_group(core: Core, request: Request) -> OutcomeJob:
     """
     DELETE_SUBSCRIPTIONGROUP (207); a group that still has members comes back by a heartbeat. Its
-    offsets, if they go too, leave the file with the next change of offsets, as in stock.
+    offsets, if they go too, are out of their file before the answer: a kill would bring them back.
     """
     fields = Fields.of(request.command)
     name = fields.text("groupName")
@@ -67,8 +67,14 @@ def _saved(
     offsets_too: its offsets go then, and stay where the file is refused.
     """
     def done() -> OutcomeJob:
-        while offsets_too and not core.offsets.remove_group(name, ROWS_A_TURN):
+        if not offsets_too:
+            return told()
+        while not core.offsets.remove_group(name, ROWS_A_TURN):
             yield
+        outcome = core.once_offsets_saved(request, told) if core.offsets.dirty else told()
+        return (yield from outcome) if isinstance(outcome, Generator) else outcome
+
+    def told() -> Answer:
         core.access.changed(request, before.as_json() if before else {},
                             after.as_json() if after else {}, what=name)
         return Answer(ResponseCode.SUCCESS)
