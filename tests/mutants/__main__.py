@@ -179,6 +179,11 @@ def verdict(mutant: Mutant) -> str:
     return f"NOT TESTED {mutant} (pytest ended with {ended}: {log})"
 
 
+def is_bad(line: str) -> bool:
+    """Whether the run fails for it."""
+    return not line.startswith(("noticed", "open"))
+
+
 def failing(chosen: Sequence[Mutant], jobs: int) -> set[str]:
     """Their tests that fail in the unchanged code, twice: the second time one after the other."""
     tests = sorted({test for one in chosen for test in one.tests})
@@ -255,7 +260,7 @@ def run(chosen: Sequence[Mutant], every: Sequence[Mutant], jobs: int) -> int:
         for line in pool.map(verdict, left):
             print(line, flush=True)
             lines.append(line)
-    bad = [line for line in lines if not line.startswith(("noticed", "open"))]
+    bad = [line for line in lines if is_bad(line)]
     print("\n".join(["", *bad]))
     noticed = sum(line.startswith("noticed") for line in lines)
     print(f"mutants: {noticed} of {len(chosen)} noticed, "

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import __main__ as runner
 from tests.mutants.catalogue import ROOT, Mutant, MutantError, mutants, rules, without
 from tests.mutants.switch import VARIABLE, switched
 
@@ -116,3 +117,26 @@ def test_the_variable_chooses_one_mutant_of_a_file(
 def test_a_mutant_that_cannot_be_made_says_why(old: str, why: str) -> None:
     with pytest.raises(MutantError, match=re.escape(why)):
         switched(SOURCE, [made(old, "")], "mq_mutant")
+
+
+@pytest.mark.parametrize(("ended", "is_open", "word"), [
+    (0, False, "SURVIVES"), (1, False, "noticed"), (None, False, "noticed"), (-9, False, "noticed"),
+    (0, True, "open"), (1, True, "NOTICED"), (4, False, "NOT TESTED")])
+def test_an_end_of_its_tests_says_what_became_of_a_mutant(
+    ended: int | None, is_open: bool, word: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """None: they took too long; below 0: by a signal; 4: pytest did not find them."""
+    mutant = Mutant("room", "rule", "kind.py", "old", "new", (), open="why" * is_open)
+    monkeypatch.setattr(runner, "pytest", lambda *_: ended)
+
+    line = runner.verdict(mutant)
+    assert line.startswith(f"{word} ")
+    assert runner.is_bad(line) == (word in {"SURVIVES", "NOTICED", "NOT TESTED"})
+
+
+def test_a_handful_is_another_one_for_another_commit_and_holds_no_open_mutant() -> None:
+    chosen = [runner.handful(EVERY, f"{number:x}") for number in range(100)]
+
+    assert all(3 < len(few) <= 5 and not any(one.open for one in few) for few in chosen)
+    assert chosen[7] == runner.handful(EVERY, "7")
+    assert len({one for few in chosen for one in few}) > 40

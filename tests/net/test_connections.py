@@ -8,6 +8,7 @@ from pathlib import Path
 from mqcore.participants import COORDINATOR
 from mqcore.shm import coordinator_rings
 from mqcore.shm.coordinator_rings import Reading
+from mqcore.shm.filters import FilterWriter
 from mqcore.shm.tables import TableWriter
 from mqcore.store.probes.append_probe import AppendProbe
 from mqcore.wire.codes import RequestCode as Code
@@ -22,6 +23,7 @@ PULL = 11
 WAITS = 6                               # sysFlag: with a subscription, and held
 TURN_MS = 20_000
 FORWARDS = 32
+TAGS = "||".join(map(str, range(300)))  # more than a pull's own table of codes has room for
 
 
 class Filled:
@@ -190,3 +192,16 @@ def test_a_message_is_given_to_held_pulls_in_turns_of_limited_work(tmp_path: Pat
     wait_until(lambda: serving.turn() or serving.figure("held_pulls") == 0, "all are answered")
     for peer in peers:
         peer.close()
+
+
+# -- filters that held pulls keep ------------------------------------------------------------------
+
+
+def test_a_connection_s_held_pulls_have_filters_of_4_mib_in_all(tmp_path: Path) -> None:       # H5
+    serving = Filled(tmp_path, 1, 100).serving
+    FilterWriter(serving.store.segment).publish_request(
+        "TAG", TAGS, now_ms=time.time_ns() // 1_000_000, codes=list(range(300_000)))
+    with serving.connect() as peer:
+        peer.send(pulls(6, TAGS, offset=1, sys_flag=WAITS, suspend_ms=60_000))
+        wait_until(lambda: serving.turn() or serving.figure("pulls") == 6, "all pulls")
+        assert serving.figure("held_pulls") == 3

@@ -191,6 +191,18 @@ def test_a_segment_that_is_shorter_than_the_log_is_no_signal(make: Make) -> None
         (kind, value) for kind, _, value in master.loop.notes()[0]]
 
 
+def test_a_record_that_ends_behind_its_file_is_no_signal(make: Make) -> None:
+    """CK4: it is longer than what is read at once, so that the file is mapped."""
+    master = make(segment_size=1 << 22)
+    master.send(1, 300_000)
+    master.run.segment.set_begun(master.end)
+    with (master.run.log_folder / f"{0:020d}").open("r+b") as file:
+        file.truncate(200_000)
+    with master.turning():
+        assert what_comes(master, ANNOUNCE, 0) == b""
+    assert MasterNote.NOTE_UNREADABLE in said(master)
+
+
 def test_a_slave_gets_the_very_bytes_that_were_judged(make: Make) -> None:
     """CK7: they change in the file between the look at them and the send."""
     master = make(segment_size=1 << 22)

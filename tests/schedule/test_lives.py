@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
 from mmap import mmap
 from pathlib import Path
 
@@ -325,6 +326,43 @@ def test_what_overtook_a_refused_message_is_not_delivered_again_by_a_successor(
     desk.settle(at)
     assert desk.bodies()[-3:] == [b"there is room", b"overtakes", b"no room"]
     assert desk.offsets() == {1: 3}
+
+
+def test_a_refused_message_is_tried_again_when_no_later_one_is_on_its_way(                  # S4
+    tmp_path: Path,
+) -> None:
+    """A pool answers before it publishes: the third is handed over before the refusal is read."""
+    desk = Desk(tmp_path)
+    desk.settle(now_ms())
+    fill_queue_table(desk, leave=2)
+    desk.delay(1, b"there is room")
+    desk.settle(desk.due(1, 0) + 1)
+    desk.delay(1, b"1")
+    desk.delay(1, b"no room", topic="Unknown")
+    wait_until(lambda: now_ms() > desk.due(1, 2) - 990, "later milliseconds")
+    desk.delay(1, b"3")
+    end, at = int(desk.run.segment.log_state()["published"]), desk.due(1, 3) + 1
+    desk.writer = desk.run.writer(
+        "transient-pool", end, commit_interval_ms=1, commit_least_bytes=0)
+    desk.turn(desk.due(1, 2) + 1)
+    desk.writer.run(TURN_MS)
+    desk.turn(at)
+    services = [threading.Thread(target=desk.writer.run_service, args=[name])
+                for name in desk.writer.services()]
+    for service in services:
+        service.start()
+    try:
+        wait_until(lambda: desk.run.segment.log_state()["published"] > end, "the first")
+        for _ in range(3):
+            desk.turn(at)
+            desk.back_off()
+        wait_until(lambda: desk.settle(at) or len(desk.bodies()) >= 3 + 62, "the third")
+    finally:
+        desk.writer.finish()
+        desk.writer.stop_service()
+        for service in services:
+            service.join()
+    assert desk.bodies()[-3:] == [b"there is room", b"1", b"3"]
 
 
 def fill_queue_table(desk: Desk, *, leave: int) -> None:

@@ -237,7 +237,7 @@ def test_a_reader_never_runs_half_a_program(segment, writer, loaded):           
 
 def test_a_copy_of_a_program_is_whole(writer, reader):                              # V2
     """Another process shows two large ones in turns, at one place of the arena."""
-    large, small = [bytes([byte]) * (1 << 20) for byte in (1, 2)], b"\3"
+    large, small = [bytes([byte]) * (8 << 20) for byte in (1, 2)], b"\3"
     end, other_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -249,9 +249,9 @@ def test_a_copy_of_a_program_is_whole(writer, reader):                          
                 writer.publish_program("g", "t", program=program, expression="", client_version=1,
                                        born_ms=NOW_MS, dead_ms=0, now_ms=NOW_MS)
         os._exit(0)
-    seen, deadline = [], time.monotonic() + 20
+    seen, deadline = [], time.monotonic() + 100
     try:
-        while len(seen) < 500 or len({chunk[0] for chunk in seen[-500:]}) < 3:
+        while len(seen) < 100 or len(set(seen)) < 3:
             assert time.monotonic() < deadline, len(seen)
             if found := reader.program("g", "t"):
                 chunk = found["chunk"]
