@@ -24,7 +24,7 @@ cdef extern from *:
     }
     /* Both at one instant: again if this process lost its core between the two. The wall clock is
        rounded so that their difference stays the same, and up: never below what others read before. */
-    static inline void mq_clocks_ms(int64_t *wall, int64_t *steady) {
+    static inline void mq_clocks(int64_t *wall, int64_t *steady_us) {
       int64_t before, between, after, apart;
       int tries = 0;
       do {
@@ -33,8 +33,12 @@ cdef extern from *:
         after = mq_clock_ns(CLOCK_MONOTONIC);
       } while (after - before > 500000 && ++tries < 10);
       apart = between - before;
-      *steady = before / 1000000;
-      *wall = *steady + (apart + 999999) / 1000000;
+      *steady_us = before / 1000;
+      *wall = before / 1000000 + (apart + 999999) / 1000000;
+    }
+    static inline void mq_clocks_ms(int64_t *wall, int64_t *steady) {
+      mq_clocks(wall, steady);
+      *steady /= 1000;
     }
     #define mq_wall_ms() mq_clock_ms(CLOCK_REALTIME)
     #define mq_steady_ms() mq_clock_ms(CLOCK_MONOTONIC)
@@ -45,4 +49,5 @@ cdef extern from *:
     int64_t steady_ms "mq_steady_ms"() noexcept nogil
     int64_t steady_us "mq_steady_us"() noexcept nogil
     int64_t boot_ns "mq_boot_ns"() noexcept nogil        # as the steady clock, and goes on while the host sleeps
+    void clocks "mq_clocks"(int64_t* wall_ms, int64_t* steady_us) noexcept nogil
     void clocks_ms "mq_clocks_ms"(int64_t* wall, int64_t* steady) noexcept nogil

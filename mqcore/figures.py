@@ -1,10 +1,11 @@
 """
-What processes count: a row for each figure.
+What processes count: a row for each figure, and for each histogram of how long things take.
 
 A process counts in its own slot of the shared memory (WorkerSlot.figures): natively at the place
 FIGURE_<NAME>, a constant that setup.py makes of this table (figures.pxd), in Python through
 mqcore/shm/figure_slots.py. Who shows figures finds them here by name. A new one is a row with the
-next free id of its role, and the line that counts.
+next free id of its role, and the line that counts. Histograms have places of their own beside the
+slots (LATENCY_<NAME>, mqcore/shm/latency.pxd).
 """
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from mqcore.participants import (
 )
 
 PLACES = 44                      # figures of one slot; native: FIGURE_COUNT
+LATENCY_PLACES = 3               # histograms of one slot; native: LATENCY_COUNT
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,13 @@ FIGURES = (
     Figure(4, "namesrv_unserved_requests", NAMESRV, "1",
            "requests whose code the embedded name server does not support",
            "namesrv.unsupported_requests", native=False),
+    Figure(5, "namesrv_connections", NAMESRV, "1", "connections to the name server that are open",
+           level=True, native=False),
+    Figure(6, "namesrv_brokers", NAMESRV, "1", "brokers that are registered, by name", level=True,
+           native=False),
+    Figure(7, "namesrv_topics", NAMESRV, "1", "topics with a route", level=True, native=False),
+    Figure(8, "namesrv_requests", NAMESRV, "1", "requests that the name server read",
+           native=False),
     Figure(0, "appends", WRITER, "1", "messages that were stored", "messages.stored"),
     Figure(1, "appended_bytes", WRITER, "bytes", "of the records of these",
            "messages.stored_bytes"),
@@ -176,13 +185,45 @@ FIGURES = (
 )
 
 
-def trouble(figures: Iterable[Figure]) -> str:
+@dataclass(frozen=True)
+class Latency:
+    """
+    One histogram. least_us: what is below it is not told apart; the clock of its times has no more.
+    """
+
+    id: int
+    name: str
+    role: Participant
+    help: str
+    least_us: int = 64
+
+    @property
+    def constant(self) -> str:
+        return f"LATENCY_{self.name.upper()}"
+
+
+OF_STORE_TIMES_US = 1024         # these are in milliseconds
+
+LATENCIES = (
+    Latency(0, "send", SERVING, "from the reading of a send to its answer, when it was stored"),
+    Latency(1, "pull", SERVING,
+            "from the reading of a pull, or the end of its waiting, to the answer that brought "
+            "messages"),
+    Latency(2, "delivery", SERVING, "from the storing of a message to a pull's answer with it",
+            OF_STORE_TIMES_US),
+    Latency(0, "flush", WRITER, "of a sync of the commit log to the disk"),
+    Latency(0, "dispatch", DISPATCHER,
+            "from the storing of a message to its entry in its queue, where consumers see it"),
+)
+
+
+def trouble(figures: Iterable[Figure | Latency], count: int = PLACES) -> str:
     """What is wrong with a table: a place or a name that is given twice, or is none; else ''."""
     places: dict[tuple[str, int], str] = {}
     names: set[str] = set()
     for figure in figures:
-        if not 0 <= figure.id < PLACES:
-            return f"{figure.name}: id {figure.id}, expected 0 to {PLACES - 1}"
+        if not 0 <= figure.id < count:
+            return f"{figure.name}: id {figure.id}, expected 0 to {count - 1}"
         for role in PARTICIPANTS if figure.role is None else (figure.role,):
             other = places.setdefault((role.name, figure.id), figure.name)
             if other != figure.name:
@@ -195,9 +236,11 @@ def trouble(figures: Iterable[Figure]) -> str:
 
 def declarations() -> str:
     """The places as native constants: figures.pxd."""
-    wrong = trouble(FIGURES)
+    wrong = trouble(FIGURES) or trouble(LATENCIES, LATENCY_PLACES)
     if wrong:
         raise ValueError(wrong)
     lines = ["# Made from figures.py by setup.py.", "cdef enum:", f"    FIGURE_COUNT = {PLACES}"]
     lines += [f"    {figure.constant} = {figure.id}" for figure in FIGURES if figure.native]
+    lines += [f"    LATENCY_COUNT = {LATENCY_PLACES}"]
+    lines += [f"    {latency.constant} = {latency.id}" for latency in LATENCIES]
     return "\n".join(lines) + "\n"

@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 14
+    SHM_LAYOUT_VERSION = 15
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -67,6 +67,15 @@ cdef struct WorkerSlot "mq_worker_slot":
     int64_t started_ms                   # the supervisor
     int64_t figures[FIGURE_COUNT]        # see figures.py; the worker
 
+# -- How long things took: a histogram of each process and kind (mqcore/shm/latency.pxd) -----------
+cpdef enum:
+    LATENCY_BUCKETS = 100                # four for each power of two of microseconds, up to 67 s
+
+cdef struct Latency "mq_latency":        # the process; a successor adds to it
+    int64_t sum_us
+    int64_t counts[LATENCY_BUCKETS]
+    uint8_t pad[88]
+
 # -- Positions: the writer's words, the dispatcher's, the coordinator's ----------------------------
 cdef struct LogState "mq_log_state":
     int64_t published                    # readers may read below it; the writer
@@ -79,7 +88,8 @@ cdef struct LogState "mq_log_state":
     int64_t begun                        # where the log ended when this run began; the writer
     int32_t removals_begun               # counts; after the queues' own words; the writer
     int32_t unreadable                   # 1: no writes until the dispatcher has caught up; the writer
-    uint8_t writer_pad[64]
+    int64_t published_us                 # steady: when `published` was last stored; the writer
+    uint8_t writer_pad[56]
     int64_t dispatched                   # queues and index hold every record below it; dispatcher
     int32_t queue_error                  # errno of the last failed queue or index write, or 0
     int32_t trims                        # counts: queue files were deleted; the dispatcher
@@ -369,6 +379,7 @@ cdef struct ShmHead "mq_shm_head":
     int32_t message_size_max             # run-time copies of settings that native code reads
     int64_t segment_size
     int64_t slots_start
+    int64_t latencies_start
     int64_t log_state_start
     int64_t store_clock_start
     int64_t topics_start
@@ -436,6 +447,8 @@ cdef struct AppendHead "mq_append_head":
     uint8_t topic_length                 # topic of the first record, for the queue's name
     int32_t topic_start                  # from the first record's start
     int32_t answer_queue_id              # what the answer says: the queue that was asked for
+    uint32_t taken_us                    # steady, its low bits: when it was read; returned
+    uint32_t pad
 
 cpdef enum:
     APPEND_RECORDS = 1
@@ -459,6 +472,8 @@ cdef struct AppendResult "mq_append_result":
     int32_t status                       # PutStatus
     uint16_t request_flags
     uint16_t pad
+    uint32_t taken_us
+    uint32_t pad_us
 
 cpdef enum:
     RESULT_PUT = 1

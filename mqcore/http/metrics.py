@@ -3,7 +3,8 @@ Every metric of a broker: a row for each, which says its name, type, labels, and
 come from. docs/metrics.md is made of this table.
 
 Names and labels are those of RocketMQ 5 where the meaning is the same; the rest begin with mqcore_
-and have base units. A figure of mqcore/figures.py becomes a metric by itself. Counters of a process
+and have base units. A figure of mqcore/figures.py, and a latency, becomes a metric by itself.
+Counters of a process
 begin at 0 when it is started again, so they have its name as a label: a sum of several would look
 like a counter that was set back.
 """
@@ -15,12 +16,14 @@ from dataclasses import dataclass
 
 import mqcore
 from mqcore.broker.requests.transaction_checks import figures as transactions
-from mqcore.figures import FIGURES, Figure
+from mqcore.figures import FIGURES, LATENCIES, Figure, Latency
 from mqcore.http import health, text
 from mqcore.http.look import Look
+from mqcore.http.names import described
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
+from mqcore.shm.latencies import EDGES_US
 from mqcore.shm.refused import REASONS, refusal
 from mqcore.shm.tables import QueueTable
 from mqcore.wire.codes import (
@@ -34,18 +37,6 @@ from mqcore.wire.codes import (
 Value = tuple[tuple[str, ...], float]
 SYSTEM_BEGINNINGS = ("RMQ_SYS_", LIVES_TOPIC)
 LINES_AT_ONCE = 1_000
-UNITS = {"us": ("_us", "_seconds", 1e-6), "ms": ("_ms", "_seconds", 1e-3)}
-# Figures under another name than their own, and those that Prometheus finds by itself (rates).
-NAMED = {"refused": "sends_refused", "batches": "append_batches", "delivered": "delayed_delivered",
-         "skipped": "delayed_skipped", "reputs": "delayed_refused"}
-# Help of figures whose own text only makes sense below another figure's.
-HELP = {"appended_bytes": "bytes of the messages that were stored",
-        "open_to_others": "1: other hosts reach a port, and no account is asked for",
-        "slave_lag_bytes": "bytes of the log that the slowest slave lacks",
-        "slave_lag_ms": "since the slowest slave had the whole log",
-        "slave_lag_messages": "messages that the slowest slave lacks, where the log has checksums",
-        "refused_slaves": "connections of slaves that were closed for their bytes, or had no place",
-        "unstored_bytes": "received bytes of the master's log that are not in the own log yet"}
 LEFT_OUT = ("sent_log_rate", "followed_rate", "turns", "allocations")
 STORAGE = ("storage_type", "storage_medium")
 OF_PAIR = ("consumer_group", "topic", "is_retry", "is_system")
@@ -57,14 +48,22 @@ class Metric:
     One metric; `cluster`, `node_type` and `node_id` are labels of each.
 
     name: as the format 0.0.4 has it, a counter's with _total; labels: the others; values: of one
-    look, for each sample what the labels say, and the number; none for what is not in use.
+    look, for each sample what the labels say, and the number; none for what is not in use. times:
+    the same of a histogram.
     """
 
     name: str
     kind: str
     labels: tuple[str, ...]
     help: str
-    values: Callable[[Look], Iterable[Value]]
+    values: Callable[[Look], Iterable[Value]] = lambda _look: ()
+    times: Callable[[Look], Iterable[tuple[tuple[str, ...], text.Distribution]]] | None = None
+
+    def lines(self, look: Look, common: str) -> Iterator[str]:
+        """Its samples."""
+        if self.times is not None:
+            return text.histogram(self.name, common, self.labels, self.times(look))
+        return text.samples(self.name, common, self.labels, self.values(look))
 
 
 def is_system(topic: str) -> bool:
@@ -101,20 +100,34 @@ def _log(of: Callable[[dict[str, int]], int]) -> Callable[[Look], Iterable[Value
 def _figure(figure: Figure) -> Metric:
     """Of the table of figures: as many samples as processes of the role that were started."""
     assert figure.role is not None
-    end, unit, factor = UNITS.get(figure.unit, ("", "", 1))
-    name = NAMED.get(figure.name, figure.name).removesuffix(end) + unit
-    role, described = figure.role, HELP.get(figure.name, figure.help)
+    name, kind, meaning, factor = described(figure)
+    role = figure.role
 
     def values(look: Look) -> Iterator[Value]:
         for process in look.processes:
             if process.row is role:
                 value = look.segment.figure(process.slot, figure.id)
                 if value >= 0:                   # -1: it never was
-                    yield (process.name,), value * factor if unit else value
+                    yield (process.name,), value if factor == 1 else value * factor
 
-    return Metric(f"mqcore_{name}" + ("" if figure.level else text.TOTAL),
-                  "gauge" if figure.level else "counter", ("process",),
-                  described[0].upper() + described[1:] + ".", values)
+    return Metric(name, kind, ("process",), meaning, values)
+
+
+def _latency(latency: Latency) -> Metric:
+    """Likewise. Bounds are powers of two of microseconds, so each is an edge of a bucket."""
+    edges = tuple(edge for edge in EDGES_US
+                  if edge >= latency.least_us and edge.bit_count() == 1)
+    bounds = tuple(edge / 1_000_000 for edge in edges)
+
+    def times(look: Look) -> Iterator[tuple[tuple[str, ...], text.Distribution]]:
+        for name, found in look.watcher.latencies.each(latency.name).items():
+            if found.count:
+                yield (name,), text.Distribution(
+                    bounds, [found.below(edge) for edge in edges], found.count,
+                    found.sum_us / 1_000_000)
+
+    return Metric(f"mqcore_{latency.name}_seconds", text.HISTOGRAM, ("process",),
+                  f"Time {latency.help}.", times=times)
 
 
 def _transaction(key: str) -> Callable[[Look], Iterable[Value]]:
@@ -172,6 +185,9 @@ METRICS = (
     Metric("rocketmq_consumer_lag_messages", "gauge", OF_PAIR,
            "Messages that a group has not committed, as of the last save of its offsets.",
            _pairs(lambda look: look.lag)),
+    Metric("rocketmq_consumer_lag_latency", "gauge", OF_PAIR,
+           "Milliseconds since the oldest message was stored that a group has not committed.",
+           _pairs(lambda look: look.lag_ms)),
     Metric("mqcore_consumer_offsets_readable", "gauge", (),
            "0: the files of offsets are too long to be read for a scrape, and no lag is shown.",
            _one(lambda look: int(look.watcher.offsets.rows() is not None))),
@@ -230,6 +246,7 @@ METRICS = (
                          for one in look.processes if one.doing)),
     *(_figure(figure) for figure in FIGURES
       if figure.role is not None and figure.name not in LEFT_OUT),
+    *map(_latency, LATENCIES),
     Metric("mqcore_build_info", "gauge", ("version",), "1.",
            lambda look: [((mqcore.__version__,), 1)]),
     Metric("mqcore_ready", "gauge", (), "1: /readyz says that clients are served.",
@@ -258,7 +275,7 @@ def scrape(look: Look, metrics: Iterable[Metric], content_type: str) -> Iterator
     lines: list[str] = []
     for metric in metrics:
         head = text.head(metric.name, metric.kind, metric.help, content_type)
-        for line in text.samples(metric.name, common, metric.labels, metric.values(look)):
+        for line in metric.lines(look, common):
             lines.append(head + line)
             head = ""
             if len(lines) >= LINES_AT_ONCE:

@@ -7,12 +7,24 @@ and a newline, and nothing else ends a value.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TOTAL = "_total"
+HISTOGRAM = "histogram"
 
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A histogram's sample. below: how many of all do not exceed each of the bounds."""
+
+    bounds: tuple[float, ...]
+    below: list[int]
+    count: int
+    sum: float
 
 
 def accepted(accept: str) -> str:
@@ -42,6 +54,17 @@ def samples(name: str, common: str, names: tuple[str, ...],
     for texts, value in values:
         labels = ",".join(map(label, names, texts))
         yield f"{name}{{{common},{labels}}} {value}\n"
+
+
+def histogram(name: str, common: str, names: tuple[str, ...],
+              values: Iterable[tuple[tuple[str, ...], Distribution]]) -> Iterator[str]:
+    """The lines of each of `values`, as many for each as there are bounds, and three."""
+    for texts, found in values:
+        labels = ",".join((common, *map(label, names, texts)))
+        for bound, below in zip(found.bounds, found.below, strict=True):
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {below}\n'
+        yield f'{name}_bucket{{{labels},le="+Inf"}} {found.count}\n'
+        yield f"{name}_sum{{{labels}}} {found.sum}\n{name}_count{{{labels}}} {found.count}\n"
 
 
 def end(content_type: str) -> str:

@@ -10,6 +10,7 @@ from mqcore.layout cimport (
     SLOT_COUNT,
     FilterEntry,
     GroupEntry,
+    Latency,
     Leadership,
     LimitPlace,
     LiveSettings,
@@ -33,6 +34,7 @@ cdef struct Shm:                  # resolved addresses in one process
     uint8_t* base
     ShmHead* head
     WorkerSlot* slots
+    Latency* latencies            # by latency_of (latency.pxd)
     LogState* log
     StoreClock* clock
     TopicEntry* topics

@@ -23,6 +23,7 @@ from mqcore.layout cimport (
     FIGURE_COUNT,
     FILTER_REQUEST_COUNT,
     FOLLOWER_COUNT,
+    LATENCY_COUNT,
     LIMIT_PLACES,
     SERVING_COUNT_MAX,
     SHM_LAYOUT_VERSION,
@@ -36,6 +37,7 @@ from mqcore.layout cimport (
     WORKER_STARTING,
     FilterEntry,
     GroupEntry,
+    Latency,
     Leadership,
     LimitPlace,
     LiveSettings,
@@ -85,6 +87,7 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.base = base
     shm.head = head
     shm.slots = <WorkerSlot*>(base + head.slots_start)
+    shm.latencies = <Latency*>(base + head.latencies_start)
     shm.log = <LogState*>(base + head.log_state_start)
     shm.clock = <StoreClock*>(base + head.store_clock_start)
     shm.topics = <TopicEntry*>(base + head.topics_start)
@@ -368,6 +371,12 @@ cdef class Segment:
             "beat_ms": s.beat_ms, "started_ms": s.started_ms,
         }
 
+    def busy_ms(self, int slot, int64_t now_ms) -> int:
+        """How long the process of `slot` has been in its turn; 0: it sleeps."""
+        if load_i32_acquire(&self.shm.slots[slot].asleep) != AWAKE:
+            return 0
+        return max(now_ms - load_i64_acquire(&self.shm.slots[slot].beat_ms), 0)
+
     def figure(self, int slot, int id) -> int:
         """One of the slot's figures; by name: figure_slots.py."""
         return load_i64_acquire(&self.shm.slots[slot].figures[checked_figure(id)])
@@ -470,6 +479,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     head.subscription_capacity = power_of_two(subscriptions)
     head.queue_capacity = power_of_two(queues)
     head.slots_start = place(&end, SLOT_COUNT * sizeof(WorkerSlot))
+    head.latencies_start = place(&end, SLOT_COUNT * LATENCY_COUNT * sizeof(Latency))
     head.log_state_start = place(&end, sizeof(LogState))
     head.store_clock_start = place(&end, sizeof(StoreClock))
     head.topics_start = place(&end, head.topic_capacity * <int64_t>sizeof(TopicEntry))

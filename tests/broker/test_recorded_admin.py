@@ -304,7 +304,7 @@ def test_the_runtime_figures_that_tools_read_have_their_recorded_form(
     from_store = {name for name in ours if name.startswith("commitLogDiskRatio_")}
     assert set(ours) - from_store <= set(theirs) | {"brokerActive"}           # of 5.x
     for name in ("brokerVersionDesc", "brokerVersion", "sendThreadPoolQueueSize",
-                 "pageCacheLockTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
+                 "pullThreadPoolQueueHeadWaitTimeMills",
                  "startAcceptSendRequestTimeStamp"):
         assert ours[name] == theirs[name], name
 

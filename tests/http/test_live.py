@@ -72,6 +72,25 @@ def test_messages_are_counted_by_topic_and_group(asked: Asked, newer: bool) -> N
     assert len({family.name for family in found}) == len(found)
 
 
+def test_times_are_histograms_of_each_process(asked: Asked) -> None:
+    found = families(asked.port, newer=True)
+    counts = {name: sum(values(found, f"mqcore_{name}_seconds_count"))
+              for name in ("send", "pull", "delivery", "dispatch")}
+    assert counts["send"] == SENDS + 1
+    assert counts["delivery"] >= counts["pull"] >= 1
+    assert counts["dispatch"] >= SENDS + 1
+    for name, process, count in (("send", "pull-serving-0", 20), ("delivery", "pull-serving-0", 16),
+                                 ("dispatch", "dispatcher", 20)):
+        below = values(found, f"mqcore_{name}_seconds_bucket", process=process)
+        assert len(below) == count + 1
+        assert below == sorted(below)
+        assert below[-1] == counts[name]
+        assert 0 < values(found, f"mqcore_{name}_seconds_sum", process=process)[0] < 3600
+    assert values(found, "mqcore_send_seconds_bucket", le="33.554432") == [SENDS + 1]
+    wait_until(lambda: sum(values(families(asked.port), "mqcore_flush_seconds_count")) >= 1,
+               "a flush")
+
+
 def test_lag_is_shown_of_groups_that_are_away_whatever_they_are_called(asked: Asked) -> None:
     def lags() -> dict[str, float]:
         return {group: value for group in ("billing", HOSTILE) for value in values(
@@ -79,6 +98,10 @@ def test_lag_is_shown_of_groups_that_are_away_whatever_they_are_called(asked: As
             consumer_group=group, topic="orders")}
 
     wait_until(lambda: lags() == {"billing": 1, HOSTILE: 2}, "the offsets in the files")
+    found = families(asked.port)
+    for group in ("billing", HOSTILE):
+        (age_ms,) = values(found, "rocketmq_consumer_lag_latency", consumer_group=group)
+        assert 0 <= age_ms < 3_600_000
 
 
 def test_queues_have_a_page_of_their_own(asked: Asked) -> None:

@@ -1,8 +1,10 @@
 """A scrape of shared memory without a broker: bounds, names, and its cost."""
 from __future__ import annotations
 
+import json
 import time
 from array import array
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -10,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 
 from docs import metrics as document
 from mqcore.broker.settings.load import load
-from mqcore.figures import FIGURES
+from mqcore.figures import FIGURES, LATENCIES
 from mqcore.http import metrics, text
 from mqcore.http.look import Bounded, Look, Watcher
 from mqcore.shm.pull_counts import PullCountPen
@@ -21,6 +23,8 @@ from tests.http.asking import values
 from tests.store.harness import new_segment
 
 TOPICS = 10_000
+GROUPS = 2_000
+TOPICS_OF_ONE = 5                  # of a group
 QUEUES_OF_ONE = 4
 SCRAPE_S_MAX = 0.050               # of a processor
 TRIES = 20
@@ -39,16 +43,27 @@ class Filled(QueueLives):
         return self._counts
 
 
-def filled(topics: list[str], queues: int = 1, **limits: int) -> Watcher:
+def filled(topics: list[str], queues: int = 1, store: Path | None = None,
+           **limits: int) -> Watcher:
     made = new_segment(queues=max(2048, len(topics) * queues), groups=1024, subscriptions=65536)
     lives = QueueLives(made)
     for topic in topics:
         for queue in range(queues):
             lives.set_restart(topic, queue, 0)
-    settings = load(None, {}, [f"http.{key}={value}" for key, value in limits.items()])
+    settings = load(None, {}, [
+        *(f"http.{key}={value}" for key, value in limits.items()),
+        *([f"store.path={store}"] if store is not None else [])])
     watcher = Watcher(settings, made)
     watcher.lives = Filled(made)
     return watcher
+
+
+def write_offsets(watcher: Watcher, table: dict[str, dict[int, int]]) -> None:
+    """The coordinator's file of offsets."""
+    folder = watcher.settings.config_dir
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}),
+                                                encoding="utf-8")
 
 
 def scraped(watcher: Watcher, content_type: str = text.PLAIN) -> str:
@@ -109,7 +124,7 @@ def test_every_metric_has_one_name_and_every_figure_a_metric() -> None:
     assert all((metric.kind == "counter") == metric.name.endswith("_total") for metric in table)
     of_figures = sum(metric.labels == ("process",) for metric in table) - len(
         [metric for metric in table if metric.name.startswith("mqcore_process_")])
-    assert of_figures == len(FIGURES) - len(metrics.LEFT_OUT)
+    assert of_figures == len(FIGURES) - len(metrics.LEFT_OUT) + len(LATENCIES)
 
 
 def test_the_document_has_the_table_as_it_is() -> None:
@@ -126,9 +141,14 @@ def test_dead_letters_are_told_apart_where_their_topics_are_not() -> None:
         "a": [2], "b": [3]}
 
 
-def test_a_scrape_of_ten_thousand_topics_is_short() -> None:
+def test_a_scrape_of_ten_thousand_topics_and_two_thousand_groups_is_short(tmp_path: Path) -> None:
     """The quickest of some: others use the machine, too. The first one reads all names."""
-    watcher = filled([f"topic-{number}" for number in range(TOPICS)], QUEUES_OF_ONE)
+    topics = [f"topic-{number}" for number in range(TOPICS)]
+    watcher = filled(topics, QUEUES_OF_ONE, store=tmp_path)
+    pairs = [(topics[(group * TOPICS_OF_ONE + number) % TOPICS], f"group-{group}")
+             for group in range(GROUPS) for number in range(TOPICS_OF_ONE)]
+    write_offsets(watcher, {f"{topic}@{group}": dict.fromkeys(range(QUEUES_OF_ONE), 0)
+                            for topic, group in pairs})
     took = []
     for _ in range(TRIES):
         began = time.thread_time()
@@ -138,4 +158,5 @@ def test_a_scrape_of_ten_thousand_topics_is_short() -> None:
             break
     print(f"first scrape {took[0] * 1000:.1f} ms, then {min(took[1:]) * 1000:.1f} ms")
     assert body.count("\nrocketmq_messages_in_total{") == 1001
+    assert body.count("rocketmq_consumer_lag_messages{") == 5001
     assert min(took[1:]) < SCRAPE_S_MAX

@@ -8,6 +8,7 @@ import pytest
 
 from mqcore.layout import RECORD_FIXED_SIZE
 from mqcore.shm.figure_slots import BY_NAME
+from mqcore.shm.latencies import NONE
 from mqcore.shm.retention import QueueLives
 from mqcore.workers.coordinator.figures import StoreFigures, size_text
 from mqcore.workers.coordinator.shared_queues import SharedQueues
@@ -119,7 +120,8 @@ class Segment:
 
 def test_totals_go_on_when_a_process_starts_again(tmp_path: Path) -> None:
     segment = Segment()
-    figures = StoreFigures(segment, StoreFiles(tmp_path), found=lambda: 0)
+    figures = StoreFigures(segment, StoreFiles(tmp_path), found=lambda: 0,
+                           times=lambda _name: NONE)
     segment.set("appends", 10)
     segment.set("pulled_messages", 4)
     assert figures.totals() == (10, 4)
@@ -136,7 +138,8 @@ def test_rates_under_steady_load_are_steady_whenever_they_are_asked_for(
     monkeypatch.setattr("time.monotonic", lambda: clock)
     segment, dice = Segment(), Random(7)
     found = 0
-    figures = StoreFigures(segment, StoreFiles(tmp_path), found=lambda: found)
+    figures = StoreFigures(segment, StoreFiles(tmp_path), found=lambda: found,
+                           times=lambda _name: NONE)
     for pause_s in [*(dice.uniform(0.2, 1.5) for _ in range(700)), 45.0, 0.001, 900.0, 0.001]:
         clock += pause_s
         done = int((clock - 1000.0) * 100)

@@ -44,24 +44,16 @@ from mqcore.wire.topics import TopicConfig
 
 PERM_MAX = 0xF
 GIB = 1 << 30
-# There are no thread pools here: a request is run when it is read, so that none waits in one, and
-# there is no lock to wait for before an append. Tools print these next to the rates.
+# There are no thread pools here: a request is run when it is read, so that none waits in one. Tools
+# print these next to the rates.
 NOTHING_QUEUED = dict.fromkeys((
     "sendThreadPoolQueueSize", "pullThreadPoolQueueSize", "queryThreadPoolQueueSize",
     "EndTransactionQueueSize", "sendThreadPoolQueueHeadWaitTimeMills",
     "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
-    "pageCacheLockTimeMills", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity",
+    "sendThreadPoolQueueCapacity", "pullThreadPoolQueueCapacity",
     "queryThreadPoolQueueCapacity", "EndTransactionThreadPoolQueueCapacity",
+    "dispatchMaxBuffer",                       # there is no buffer between log and dispatcher
 ), "0")
-# How long single puts and gets take is not measured. The keys are there as a stock broker has them
-# before its first message: other people's programs read them without asking whether they are.
-PUT_TIME_BUCKETS = ("[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]",
-                    "[500ms~1s]", "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]")
-NOT_MEASURED = {
-    "putMessageEntireTimeMax": "0", "getMessageEntireTimeMax": "0", "putLatency99": "0.00",
-    "putLatency999": "0.00", "dispatchMaxBuffer": "0",
-    "putMessageDistributeTime": " ".join(f"{bucket}:0" for bucket in PUT_TIME_BUCKETS),
-}
 
 
 def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
@@ -210,7 +202,6 @@ def runtime_info(core: Core, request: Request) -> Answer:
         **_disk(core.settings.store.path, core.settings.log_folders.writable),
         "brokerActive": "true",
         **NOTHING_QUEUED,
-        **NOT_MEASURED,
         **_delays(core),
         **statistics_requests.totals(core),
         **core.ports.figures.runtime(),

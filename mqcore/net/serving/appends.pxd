@@ -1,7 +1,7 @@
 # The way to the writer: records into `appends`, answers when their results come.
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from mqcore.layout cimport FIGURE_SENDS, AppendHead
+from mqcore.layout cimport FIGURE_SENDS, AppendHead, Latency
 from mqcore.net.identity cimport Identity
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.transport.transport cimport Transport
@@ -13,11 +13,13 @@ cdef struct Appends:
     const Identity* identity
     Limits* limits
     int64_t in_flight                  # without a result yet
+    Latency* send_times
     bint slave                         # nothing is appended for peers: the log is another broker's
 
 
-cdef inline void append_for(Appends* a, const AppendHead* head) noexcept nogil:
+cdef inline void append_for(Appends* a, AppendHead* head) noexcept nogil:
     """Commit what a peer has sent: its result is an answer."""
+    head.taken_us = <uint32_t>a.transport.steady_us
     append_commit(&a.to_writer, head)
     a.in_flight += 1
     a.transport.slot.figures[FIGURE_SENDS] += head.record_count

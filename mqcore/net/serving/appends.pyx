@@ -1,9 +1,10 @@
 """Turns the results of appends into answers."""
 from libc.errno cimport ENOSPC
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 
 from mqcore.atomics cimport load_i32_acquire
+from mqcore.clock cimport steady_us
 from mqcore.layout cimport (
     FIGURE_REFUSED,
     PUT_CREATE_FILE_FAILED,
@@ -30,6 +31,7 @@ from mqcore.net.requests cimport SendAnswer
 from mqcore.net.serving.limits cimport limits_answered
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport Connection, connection_find
+from mqcore.shm.latency cimport latency_add
 from mqcore.shm.leadership cimport leadership_is_safe
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
@@ -137,15 +139,18 @@ cdef void take_results(Appends* a) noexcept nogil:
     cdef int32_t kind
     cdef AppendResult* result
     cdef Connection* c
-    cdef bint safe = True, looked = False
+    cdef int64_t now_us = 0
+    cdef bint safe = True
     while ring_next(&a.to_writer.results, &record, &kind) >= 0:
-        if not looked:
+        if now_us == 0:
             safe = leadership_is_safe(a.to_writer.shm)
-            looked = True
+            now_us = steady_us()
         result = <AppendResult*>record
         if result.producer_incarnation != a.to_writer.incarnation:
             continue                   # asked for by a predecessor of this process
         a.in_flight -= 1
+        if put_is_stored(result.status):
+            latency_add(a.send_times, <uint32_t>now_us - result.taken_us, 1)
         if result.request_flags & REQUEST_ONEWAY:
             continue
         c = connection_find(a.transport, result.connection)

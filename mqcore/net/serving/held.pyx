@@ -351,7 +351,7 @@ cdef bint settle_held(Held* h, Connection* c, HeldPull* held) noexcept nogil:
     if held.queue >= 0:
         end = load_i64_acquire(&h.shm.queues[held.queue].max_offset)
         want_anew(h, c, held)
-        held.puller.since_ms = h.transport.steady_ms     # its waiting is no time in here (broker.md 6.5)
+        held.puller.since_us = h.transport.steady_us     # its waiting is no time in here (broker.md 6.5)
         if end > held.cursor:
             if not takes_output(h.transport, c):              # N2
                 put_off(h, c, held)

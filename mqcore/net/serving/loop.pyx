@@ -21,6 +21,9 @@ from mqcore.layout cimport (
     EXEMPT_MAX,
     HOST_V4_SIZE,
     HOST_V6_SIZE,
+    LATENCY_DELIVERY,
+    LATENCY_PULL,
+    LATENCY_SEND,
     PROPERTIES_LENGTH_MAX,
     SLOT_COORDINATOR,
     SLOT_DISPATCHER,
@@ -83,9 +86,10 @@ from mqcore.net.transport.pages cimport give_pages_back, keep_pages
 from mqcore.net.transport.shell cimport closed_events, host_text, secure
 from mqcore.net.transport.tls cimport tls_end
 from mqcore.net.transport.tls_context cimport TlsContext
-from mqcore.net.transport.transport cimport Connection
+from mqcore.net.transport.transport cimport Connection, wall_of_turn
 from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.access cimport access_close, access_is_on, access_open
+from mqcore.shm.latency cimport latency_of
 from mqcore.shm.leadership cimport leadership_follows
 from mqcore.shm.replica_gate cimport is_settling
 from mqcore.shm.pull_counts cimport pull_counts_open
@@ -332,6 +336,9 @@ cdef class ServingLoop:
         shm_producer(shm, &shm.head.requests[index], &s.requests.ring)
         shm_consumer(shm, &shm.head.answers[index], &s.answers.ring)
         pull_counts_open(&s.reading.pull_counts, shm, index)
+        s.appends.send_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_SEND)
+        s.reading.pull_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_PULL)
+        s.reading.delivery_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_DELIVERY)
         s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
         s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
         s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation
@@ -493,7 +500,7 @@ cdef class ServingLoop:
         with nogil:
             while s.transport.steady_ms < end_ms and not load_i32_acquire(&s.slot.stop_requested):
                 turn(s, sleep_ms(s, end_ms))
-            s.slot.beat_ms = s.transport.now_ms
+            s.slot.beat_ms = wall_of_turn(&s.transport)
 
     cdef void forget_deleted(self) noexcept nogil:
         """Let go of deleted files, between requests: their disk space is free only then."""

@@ -190,7 +190,7 @@ cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint se
     if held_of(c).cold_count and not settled and held_of(c).cold_count >= cold_share(p.held):
         return HANDLE_WAIT                                               # H8
     puller.asker = request.asker
-    puller.since_ms = p.transport.steady_ms
+    puller.since_us = p.transport.steady_us
     if request.group_length < 1 or request.topic_length < 1 or request.offset < 0:
         return HANDLE_FORWARD
     if check_group(p, request, settled, &puller) != HANDLED or check_topic(p, request) != HANDLED:

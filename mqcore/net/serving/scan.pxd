@@ -7,6 +7,7 @@
 #        is on the disk, or for replays; these only while memory is not short (N13).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.layout cimport Latency
 from mqcore.net.requests cimport Asker
 from mqcore.net.serving.cold cimport ColdReader
 from mqcore.net.serving.wanted cimport Match, Wants
@@ -31,6 +32,8 @@ cdef struct Reading:                   # what this process reads of the store
     QueueExtension extension
     ColdReader* cold_reader            # NULL: the loop reads by itself
     PullCounts pull_counts
+    Latency* pull_times
+    Latency* delivery_times
     int64_t damaged[DAMAGED_MAX]       # positions of messages that are not handed out, each once
     int32_t damaged_count
     bint damaged_more                  # than there is room for
@@ -52,7 +55,7 @@ cdef struct Puller:                    # how a pull is answered
     int32_t broker_near                # where to read from next ...
     int32_t broker_far                 # ... and when what was read is far behind the log's end
     int32_t group                      # number in the group table, -1: it has none
-    int64_t since_ms                   # steady clock: when it was taken up, from the beginning or anew
+    int64_t since_us                   # steady clock: when it was taken up, from the beginning or anew
 
 cdef struct Found:                    # what one look at a queue gave
     int32_t queue                     # number in the queue table

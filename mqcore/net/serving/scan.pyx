@@ -5,7 +5,7 @@ from libc.stdio cimport snprintf
 from libc.string cimport memcmp
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
-from mqcore.clock cimport steady_ms
+from mqcore.clock cimport steady_us
 from mqcore.endian cimport load_i64
 from mqcore.filter.bitmap cimport bitmap_has
 from mqcore.filter.loaded cimport (
@@ -36,9 +36,10 @@ from mqcore.net.serving.cold cimport (
     cold_resident,
 )
 from mqcore.net.serving.peer cimport peer_of
-from mqcore.net.transport.transport cimport OUT_HIGH_BYTES
+from mqcore.net.transport.transport cimport OUT_HIGH_BYTES, wall_of_turn
 from mqcore.net.transport.work cimport LATE_SLICE_WORK, TURN_WORK
 from mqcore.shm.filters cimport FilterView
+from mqcore.shm.latency cimport latency_add, latency_add_ms
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
 from mqcore.shm.tables cimport name_hash, subscription_number
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_at, log_next_use, log_record
@@ -376,17 +377,22 @@ cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Por
 cdef void count_pull(Reading* r, const Puller* puller, const Found* found) noexcept nogil:
     """What a pull handed out, for the statistics of its group (broker.md 11.1)."""
     cdef const uint8_t* last = found.records[found.count - 1]
+    cdef int64_t wall_ms = wall_of_turn(r.transport), now_us = steady_us()
     cdef PullCount* entry
+    cdef int32_t i
     r.transport.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
+    latency_add(r.pull_times, now_us - puller.since_us, 1)
+    for i in range(found.count):
+        latency_add_ms(r.delivery_times, wall_ms - record_store_time(found.records[i]))
     if puller.group < 0:
         return
     entry = pull_count_place(&r.pull_counts, found.queue, puller.group)
     if entry == NULL:
         return
-    pull_count_add(entry, found.count, found.bytes, steady_ms() - puller.since_ms)
+    pull_count_add(entry, found.count, found.bytes, now_us // 1000 - puller.since_us // 1000)
     pull_count_last(
         entry, load_i64_acquire(&r.shm.log.published) - load_i64(last + RECORD_LOG_POSITION),
-        max(r.transport.now_ms - record_store_time(last), 0), r.transport.now_ms)
+        max(wall_ms - record_store_time(last), 0), wall_ms)
 
 
 cdef void answer_pull(Reading* r, Connection* c, const Puller* puller, int32_t code,

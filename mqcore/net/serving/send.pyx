@@ -57,6 +57,7 @@ from mqcore.net.serving.properties cimport (
     asks_for_time,
     write_properties,
 )
+from mqcore.net.transport.transport cimport wall_of_turn
 from mqcore.shm.segment cimport log_refuses
 from mqcore.shm.tables cimport TopicView, name_hash, topic_find
 from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
@@ -103,7 +104,7 @@ cdef int find_target(Sends* s, const SendRequest* request, bint settled, Target*
     cdef int32_t queue_id = request.queue_id
     if request.topic_length < 1:
         return HANDLE_FORWARD
-    if s.appends.transport.now_ms < s.accept_from_ms and not settled:
+    if s.accept_from_ms and not settled and wall_of_turn(s.appends.transport) < s.accept_from_ms:
         return HANDLE_FORWARD
     f.topic = &request.topic[0]
     f.topic_length = request.topic_length

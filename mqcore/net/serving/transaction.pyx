@@ -27,6 +27,7 @@ from mqcore.net.requests cimport (
 )
 from mqcore.net.serving.appends cimport append_for
 from mqcore.net.serving.peer cimport say
+from mqcore.net.transport.transport cimport wall_of_turn
 from mqcore.shm.tables cimport name_hash
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
@@ -163,7 +164,7 @@ cdef void append_op(Ends* s, Connection* c, const EndRequest* request, const Hal
     cdef RecordHead record
     memset(&record, 0, sizeof(RecordHead))
     record.queue_id = half.record.queue_id
-    record.born_time_ms = s.appends.transport.now_ms
+    record.born_time_ms = wall_of_turn(s.appends.transport)
     record.born_host = &s.appends.identity.store_host[0]
     record.store_host = record.born_host
     record.born_host_size = record.store_host_size = s.appends.identity.store_host_size

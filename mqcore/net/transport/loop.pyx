@@ -3,7 +3,7 @@ from libc.errno cimport EMFILE, ENFILE, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 
-from mqcore.clock cimport steady_ms, steady_us, wall_ms
+from mqcore.clock cimport steady_us
 from mqcore.epoll cimport (
     EPOLL_CLOEXEC,
     EPOLL_CTL_ADD,
@@ -123,8 +123,8 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
         t.free_slots[i] = t.connection_max - 1 - i
     t.free_count = t.connection_max
     memory_open(t, memory_bytes_max)
-    t.steady_ms = t.idle_look_ms = steady_ms()
-    t.now_ms = wall_ms()
+    t.steady_us = steady_us()
+    t.steady_ms = t.idle_look_ms = t.steady_us // 1000
     t.epoll = epoll_create1(EPOLL_CLOEXEC)
     t.newcomers = epoll_create1(EPOLL_CLOEXEC)
     if t.epoll < 0 or t.newcomers < 0:
@@ -298,8 +298,9 @@ cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil:
 cdef void transport_read(Transport* t, int count) noexcept nogil:
     cdef epoll_event* ready = <epoll_event*>t.ready
     cdef int i
-    t.steady_ms = steady_ms()
-    t.now_ms = wall_ms()
+    t.steady_us = steady_us()
+    t.steady_ms = t.steady_us // 1000
+    t.wall_ms = 0
     t.end_count = 0
     t.newcomers_came = t.others_came = False
     work_begin_turn(t)

@@ -52,6 +52,7 @@
 # line for a slice; also when only the rooms above have something for it, `due`), `begun`.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from mqcore.clock cimport wall_ms
 from mqcore.layout cimport ADDRESS_V6_SIZE, WorkerSlot
 from mqcore.net.transport.returned cimport Returned
 from mqcore.net.transport.shake_thread cimport ShakeThread
@@ -249,7 +250,8 @@ cdef struct Transport:
     uint64_t[VICTIMS_MAX] victims
     int32_t victim_count
     # clocks of this turn
-    int64_t now_ms                     # wall
+    int64_t wall_ms                    # 0: not looked at yet, see `wall_of_turn`
+    int64_t steady_us
     int64_t steady_ms
     int64_t idle_look_ms               # steady: when everybody was looked at
     # ends of connections, for the log
@@ -265,6 +267,13 @@ cdef inline Connection* connection_find(Transport* t, uint64_t id) noexcept nogi
         return NULL
     c = t.connections[slot]
     return c if c != NULL and c.id == id else NULL                       # N4
+
+
+cdef inline int64_t wall_of_turn(Transport* t) noexcept nogil:
+    """The wall clock; most turns need only the steady one."""
+    if t.wall_ms == 0:
+        t.wall_ms = wall_ms()
+    return t.wall_ms
 
 
 cdef inline int64_t unread(const Connection* c) noexcept nogil:

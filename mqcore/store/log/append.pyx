@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset, strdup
 
 from mqcore.atomics cimport load_i32_acquire, store_i64_release
-from mqcore.clock cimport clocks_ms
+from mqcore.clock cimport clocks, clocks_ms
 from mqcore.endian cimport load_i32, store_i32
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
@@ -32,6 +32,7 @@ from mqcore.layout cimport (
     REQUEST_ONEWAY,
     REQUEST_WAITS,
     RESULT_PUT,
+    SLOT_WRITER,
     SYS_FLAG_COMMIT,
     AppendHead,
     AppendResult,
@@ -450,6 +451,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         result.queue_id = head.answer_queue_id
         result.record_count = head.record_count
         result.request_flags = head.request_flags
+        result.taken_us = head.taken_us
         a.waiting += (head.request_flags & (REQUEST_WAITS | REQUEST_ONEWAY)) == REQUEST_WAITS
         result.queue_offset = 0
         result.log_position = 0
@@ -517,6 +519,8 @@ cdef void answer_all(Appender* a) noexcept nogil:
 cdef void publish(Appender* a) noexcept nogil:
     invariant("A2", a.position >= a.shm.log.published)
     if a.shm.log.published != a.position:
+        store_i64_release(&a.shm.log.published_us, a.steady_us if a.group == NULL
+                          else max(a.steady_us, a.group.synced_us))
         store_i64_release(&a.shm.log.published, a.position)             # A2
         store_i64_release(&a.shm.log.last_store_time_ms, a.stored_ms)   # F3
 
@@ -525,7 +529,9 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
     cdef int64_t taken = 0, position = a.position
     cdef int p
     a.waiting = 0
-    clocks_ms(&a.wall_ms, &a.steady_ms)
+    clocks(&a.wall_ms, &a.steady_us)
+    a.steady_ms = a.steady_us // 1000
+    store_i64_release(&a.shm.slots[SLOT_WRITER].beat_ms, a.wall_ms)
     a.last_store_time_ms = max(a.last_store_time_ms,         # never back, as store.md 2.7 has it
                                store_clock_turn(a.shm.clock, a.wall_ms, a.steady_ms))
     if load_i32_acquire(&a.shm.log.refusal) and a.pool == NULL and a.steady_ms >= a.probe_ms:

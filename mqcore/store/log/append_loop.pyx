@@ -19,10 +19,12 @@ from mqcore.layout cimport (
     FIGURE_FLUSH_TIMEOUTS,
     FIGURE_NOT_REPLICATED,
     FIGURE_POOL_BYTES,
+    LATENCY_FLUSH,
     REFUSAL_FLUSH_FAILED,
     SLOT_WRITER,
     WorkerSlot,
 )
+from mqcore.shm.latency cimport latency_of
 from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.log.append cimport (
@@ -130,8 +132,9 @@ cdef class AppendLoop:
             self.service = <FlushService*>calloc(1, sizeof(FlushService))
             if self.service == NULL:
                 raise MemoryError
-            flush_service_open(self.service, shm.log, log_folders, shm.head.segment_size,
-                               flush_interval_ms, flush_least_bytes,
+            flush_service_open(self.service, shm.log,
+                               latency_of(shm.latencies, SLOT_WRITER, LATENCY_FLUSH), log_folders,
+                               shm.head.segment_size, flush_interval_ms, flush_least_bytes,
                                flush_thorough_interval_ms)
         if flush_mode == FLUSH_SYNC or warm_segments:
             self.prepare = <PrepareService*>calloc(1, sizeof(PrepareService))
@@ -310,7 +313,6 @@ cdef class AppendLoop:
             slot.figures[FIGURE_NOT_REPLICATED] = self.gate.missed
         if self.group != NULL:
             slot.figures[FIGURE_FLUSH_TIMEOUTS] = load_i64_acquire(&self.group.timeouts)
-        slot.beat_ms = self.a.wall_ms
 
     def has_work(self) -> bool:
         """Whether a request waits in a ring."""

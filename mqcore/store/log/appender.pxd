@@ -74,6 +74,7 @@ cdef struct Appender:
     int32_t grown[GROWN_MAX]          # queues that grew since followers were told, some more than once (D6)
     int32_t grown_count               # up to GROWN_MAX; beyond that a reader counts as waiting
     int64_t wall_ms                   # the clocks as the turn began
+    int64_t steady_us
     int64_t steady_ms
     int64_t waiting                   # results of this turn whose request waits for its flush
     int producers

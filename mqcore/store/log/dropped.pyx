@@ -34,6 +34,7 @@ cdef void requests_drop(Appender* a) noexcept nogil:
             result.record_count = 1
             result.status = PUT_WRITER_RESTARTED
             result.request_flags = head.request_flags
+            result.taken_us = head.taken_us
             ring_commit(&a.results[p], RESULT_PUT, sizeof(AppendResult))
         ring_release(ring)
         for other in range(a.producers):

@@ -11,7 +11,7 @@
 #       (store.md 6.3). One that is never used goes at a clean stop, or in the next recovery.
 from libc.stdint cimport int32_t, int64_t
 
-from mqcore.layout cimport LogState
+from mqcore.layout cimport Latency, LogState
 
 cdef enum:
     HANDOVER_PLACES = 16
@@ -23,6 +23,7 @@ cdef struct Handover:
 
 cdef struct FlushService:
     LogState* state
+    Latency* times                    # of its syncs
     int64_t segment_size
     int64_t interval_ms
     int64_t least_bytes
@@ -40,8 +41,8 @@ cdef struct FlushService:
 
 # Why writes are refused, in the one order that a failed flush survives (F2). service: NULL in sync mode
 cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) noexcept nogil
-cdef void flush_service_open(FlushService* service, LogState* state, const char* folders,
-                             int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
+cdef void flush_service_open(FlushService* service, LogState* state, Latency* times,
+                             const char* folders, int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
                              int64_t thorough_interval_ms) noexcept nogil
 # Copies of both descriptors are handed over. 0, EAGAIN: no room, the disk is far behind; or errno.
 cdef int flush_hand_over(FlushService* service, int fd, int checksums_fd,

@@ -11,8 +11,9 @@ from mqcore.atomics cimport (
     store_i32_release,
     store_i64_release,
 )
-from mqcore.clock cimport steady_ms
-from mqcore.layout cimport REFUSAL_FLUSH_FAILED, LogState
+from mqcore.clock cimport steady_ms, steady_us
+from mqcore.layout cimport REFUSAL_FLUSH_FAILED, Latency, LogState
+from mqcore.shm.latency cimport latency_add
 from mqcore.store.log.bell cimport bell_close, bell_make, bell_ring, bell_wait
 from mqcore.store.io cimport store_io
 from mqcore.store.log.log_folders cimport log_create
@@ -30,10 +31,11 @@ cdef void refusal_set(LogState* state, FlushService* service, int32_t refusal) n
         store_i32_release(&state.refusal, REFUSAL_FLUSH_FAILED)
 
 
-cdef void flush_service_open(FlushService* service, LogState* state, const char* folders,
-                             int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
+cdef void flush_service_open(FlushService* service, LogState* state, Latency* times,
+                             const char* folders, int64_t segment_size, int64_t interval_ms, int64_t least_bytes,
                              int64_t thorough_interval_ms) noexcept nogil:
     service.state = state
+    service.times = times
     service.folders = strdup(folders)
     service.made = -1
     service.segment_size = segment_size
@@ -86,16 +88,19 @@ cdef int flush_hand_over(FlushService* service, int fd, int checksums_fd,
 cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
     """Sync every segment with bytes below target; the ones left behind are closed."""
     cdef Handover* segment
+    cdef int64_t began_us
     while service.taken < load_i32_acquire(&service.handed):
         segment = &service.segments[service.taken % HANDOVER_PLACES]
         if segment.base >= target:
             return True
         service.flushes += 1
+        began_us = steady_us()
         if (store_io().sync_data(segment.checksums_fd) != 0              # F1
                 or store_io().sync_data(segment.fd) != 0):
             service.failure = errno
             store_i32_release(&service.state.refusal, REFUSAL_FLUSH_FAILED)   # F2
             return False
+        latency_add(service.times, steady_us() - began_us, 1)
         if target < segment.base + service.segment_size:
             return True
         close_both(segment)

@@ -27,6 +27,7 @@ cdef struct GroupCommit:
     int64_t timeout_ms
     int64_t phase                     # number of the sync, and in the last two bits its phase
     int64_t deadline_ms               # steady clock; before SYNCING. The writer's thread
+    int64_t synced_us                 # steady clock: the end of the last sync. The writer's thread
     int64_t timeouts                  # answers that said so. The watcher
     int32_t stop                      # the process; then it rings the bell
     int bell

@@ -9,8 +9,14 @@ from mqcore.atomics cimport (
     store_i64_release,
     swap_i64,
 )
-from mqcore.clock cimport steady_ms
-from mqcore.layout cimport PUT_FLUSH_TIMEOUT, PUT_SLAVE_NOT_AVAILABLE
+from mqcore.clock cimport steady_ms, steady_us
+from mqcore.layout cimport (
+    LATENCY_FLUSH,
+    PUT_FLUSH_TIMEOUT,
+    PUT_SLAVE_NOT_AVAILABLE,
+    SLOT_WRITER,
+)
+from mqcore.shm.latency cimport latency_add, latency_of
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.io cimport store_io
@@ -42,6 +48,7 @@ cdef void group_commit_open(GroupCommit* group, Shm* shm, Ring* results, const i
     group.phase = IDLE
     group.deadline_ms = 0
     group.timeouts = 0
+    group.synced_us = 0
     group.stop = 0
     group.bell = bell_make()
 
@@ -54,12 +61,16 @@ cdef int group_sync(GroupCommit* group, int fd, ChecksumFile* checksums) noexcep
     cdef int64_t syncing = group.phase + SYNCING
     cdef int64_t idle = group.phase + PHASES
     cdef int error = 0
-    store_i64_release(&group.deadline_ms, steady_ms() + group.timeout_ms)
+    cdef int64_t began_us = steady_us()
+    store_i64_release(&group.deadline_ms, began_us // 1000 + group.timeout_ms)
     store_i64_release(&group.phase, syncing)
     if checksums != NULL:
         error = checksums_push(checksums)
     if error == 0 and store_io().sync_data(fd) != 0:
         error = errno
+    group.synced_us = steady_us()
+    latency_add(latency_of(group.shm.latencies, SLOT_WRITER, LATENCY_FLUSH),
+                group.synced_us - began_us, 1)
     if not swap_i64(&group.phase, syncing, idle):                        # G1: the watcher has it
         while load_i64_acquire(&group.phase) % PHASES != ANSWERED:       # G2
             usleep(ANSWERING_US)

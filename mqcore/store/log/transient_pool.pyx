@@ -13,7 +13,7 @@ from mqcore.atomics cimport (
     store_i64_release,
     swap_i64,
 )
-from mqcore.clock cimport steady_ms
+from mqcore.clock cimport steady_ms, steady_us
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     PRODUCER_COUNT,
@@ -244,6 +244,7 @@ cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
         if left != NULL:
             store_i32_release(&pool.ends_taken, pool.ends_taken + 1)
             moved(pool, pool.base + pool.segment_size)
+            store_i64_release(&pool.shm.log.published_us, steady_us())
             store_i64_release(&pool.shm.log.published, pool.committed)             # K3: it is whole
     return 0
 
@@ -266,6 +267,7 @@ cdef int commit_pool(TransientPool* pool) noexcept nogil:
     if load_i32_acquire(&pool.shm.log.refusal) in (REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED):
         refusal_set(pool.shm.log, pool.service, REFUSAL_NONE)
     pool.commits += 1
+    store_i64_release(&pool.shm.log.published_us, steady_us())
     store_i64_release(&pool.shm.log.published, target)                             # K3
     store_i64_release(&pool.shm.log.last_store_time_ms, store_time_ms)
     followers_ring(pool.shm)

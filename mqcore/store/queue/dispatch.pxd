@@ -60,6 +60,7 @@ cdef struct Dispatcher:
     int64_t position
     int64_t batch_store_time_ms       # of the last record of this batch
     int64_t last_store_time_ms        # of the last record whose entries are written: for checkpoints
+    int64_t first_store_time_ms       # of the first record of this turn
     int64_t records_count
     int64_t worked_ms                 # steady: when it last found records
     OddRecords odd                    # O3: records without a queue

@@ -13,12 +13,13 @@ from mqcore.atomics cimport (
     store_i32_release,
     store_i64_release,
 )
-from mqcore.clock cimport steady_ms, wall_ms
+from mqcore.clock cimport steady_ms, steady_us, wall_ms
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     ARRIVAL_QUEUE,
     FIGURE_DISPATCHED,
     FIGURE_KEYS,
+    LATENCY_DISPATCH,
     LISTENER_COUNT,
     SLOT_DISPATCHER,
     SYS_FLAG_COMMIT,
@@ -29,6 +30,7 @@ from mqcore.layout cimport (
 )
 from mqcore.names cimport is_queue_place
 from mqcore.shm.replica_gate cimport shown_end
+from mqcore.shm.latency cimport latency_add, latency_of
 from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
@@ -290,6 +292,8 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
         d.failure = one_record(d, &record)
         if d.failure:
             break
+        if count == 0:
+            d.first_store_time_ms = record.store_time_ms
         d.position += record.size
         count += 1
     if d.failure == DISPATCH_BAD_RECORD or d.failure == DISPATCH_LOG_UNREADABLE:
@@ -308,6 +312,16 @@ cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil:
 cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil:
     return (readable_end(d) > d.position
             or load_i32_acquire(&d.shm.log.removals_begun) != d.removals_seen)
+
+
+cdef void note_times(Dispatcher* d, int64_t count, int64_t now_us) noexcept nogil:
+    """
+    How long the records of a turn waited, all as long as the first: since the writer last
+    published, and the milliseconds by which the first is older than the last published record.
+    """
+    cdef int64_t older_ms = load_i64_acquire(&d.shm.log.last_store_time_ms) - d.first_store_time_ms
+    latency_add(latency_of(d.shm.latencies, SLOT_DISPATCHER, LATENCY_DISPATCH),
+                now_us - load_i64_acquire(&d.shm.log.published_us) + 1000 * max(older_ms, 0), count)
 
 
 cdef bint may_rest(Dispatcher* d, int64_t now_ms) noexcept nogil:
@@ -424,7 +438,7 @@ cdef class DispatchLoop:
         that the writer ended are removed (`removals_done`); after the others not.
         """
         cdef int64_t end_ms = steady_ms() + slice_ms
-        cdef int64_t count = 0
+        cdef int64_t count = 0, now_us
         cdef WorkerSlot* slot = &self.d.shm.slots[SLOT_DISPATCHER]
         log_view_forget(&self.d.log)
         with nogil:
@@ -436,8 +450,11 @@ cdef class DispatchLoop:
                 if self.d.shm.log.queue_error:         # sends are refused for no longer than needed
                     store_i32_release(&self.d.shm.log.queue_error, 0)
                 self.report()
-                if count > 0 and not may_rest(&self.d, steady_ms()):
-                    continue
+                if count > 0:
+                    now_us = steady_us()
+                    note_times(&self.d, count, now_us)
+                    if not may_rest(&self.d, now_us // 1000):
+                        continue
                 if load_i32_acquire(&slot.stop_requested):
                     break
                 if count > 0:

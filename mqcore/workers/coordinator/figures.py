@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
-from mqcore.participants import HA_MASTER, HA_SLAVE
+from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.side_files import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets
 from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.latencies import Histogram, Latencies
 from mqcore.shm.segment import Segment
+from mqcore.workers.coordinator.latency_figures import LatencyFigures
 from mqcore.workers.coordinator.shared_pulls import SharedPulls
 from mqcore.workers.process.layout import StoreFiles
 
@@ -57,14 +59,18 @@ class StoreFigures:
 
     def __init__(
         self, segment: Segment, files: StoreFiles, *, pooled: bool = False,
-        found: Callable[[], int] | None = None,
+        found: Callable[[], int] | None = None, times: Callable[[str], Histogram] | None = None,
     ) -> None:
-        """found: how many pulls have brought messages; None: as the serving processes count."""
+        """
+        found: how many pulls have brought messages; None: as the serving processes count; times:
+        the histogram of a name; None: those in shared memory.
+        """
         self._pooled = pooled
         self._segment = segment
         self._found = found or SharedPulls(segment).found
         self._files = files
         self._slots = FigureSlots(segment)
+        self._latencies = LatencyFigures(time.monotonic(), times or Latencies(segment).total)
         self._counted: dict[tuple[str, int], tuple[int, int]] = {}    # last count, lost counts
         self._samples: deque[Totals] = deque([self._totals()], maxlen=SAMPLES_MAX)
         self._slots.put("overtaken_messages", overtaken_messages(files.root))
@@ -76,8 +82,10 @@ class StoreFigures:
 
     def sample(self) -> None:
         """Take a sample if one is due; to be called about once a second."""
-        if time.monotonic() - self._samples[-1].at >= SAMPLE_INTERVAL_S:
+        now = time.monotonic()
+        if now - self._samples[-1].at >= SAMPLE_INTERVAL_S:
             self._samples.append(self._totals())
+        self._latencies.sample(now)
 
     def _rates(self, field: str) -> str:
         """
@@ -133,6 +141,9 @@ class StoreFigures:
         average = totals.appended_bytes / totals.appended if totals.appended else 0.0
         return {
             **self.rates(),
+            **self._latencies.keys(),
+            "pageCacheLockTimeMills": str(self._segment.busy_ms(
+                WRITER.slot, time.time_ns() // 1_000_000)),
             "putMessageFailedTimes": str(totals.refused),
             "putMessageTimesTotal": str(max(totals.appended, 1)),
             "putMessageSizeTotal": str(totals.appended_bytes),
