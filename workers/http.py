@@ -1,7 +1,7 @@
 """
 The http process: answers scrapes and probes, for Prometheus and for service managers.
 
-Reads     shared memory, /proc, consumerOffset.json
+Reads     shared memory, /proc, consumerOffset.json, the store for the ages of messages
 Owns      its listening socket and connections
 Wakes     no process, and waits for none: it answers while another process hangs
 Restarts  with its port opened again

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from mqcore.broker.settings.model import Settings
-from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE
-from mqcore.broker.tables.offset_files import saved
+from mqcore.http.lag import Pair, SavedOffsets, Times, UnreadTimes
 from mqcore.http.processes import Process, of_run
+from mqcore.shm.latencies import Latencies
 from mqcore.shm.pull_counts import COLUMNS, PullCountReader
 from mqcore.shm.retention import QueueLives
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableReader
-from mqcore.stamps import Stamp, stamp
-from mqcore.wire.codes import DLQ_PREFIX, QUEUE_COUNT_MAX
+from mqcore.wire.codes import DLQ_PREFIX
 
 OTHER = "_other"                       # what has no series of its own
-OFFSETS_BYTES_MAX = 4 << 20            # of a file: decoding more takes too long for a scrape
 COUNTS = 3                             # of QueueLives.counts: offset, bytes, requests
 MESSAGES, SIZE = 3, 4                  # of PullCountReader.rows, behind queue and group
 
 Key = TypeVar("Key", bound=Hashable)
-Pair = tuple[str, str]                 # consumer group, topic
 
 
 class Bounded(Generic[Key]):
@@ -63,60 +60,23 @@ class Bounded(Generic[Key]):
         return sums
 
 
-class SavedOffsets:
-    """
-    How far groups have come, from the coordinator's files: it is not asked, so it may hang.
-
-    They are as old as broker.offsets_persist_interval_ms says; too long ones are not read.
-    """
-
-    def __init__(self, settings: Settings, lives: QueueLives) -> None:
-        name = LIGHT_FILE if settings.store.light_queues_enable else PLAIN_FILE
-        self._path = settings.config_dir / name
-        self._lives = lives
-        self._stamps: tuple[Stamp, ...] = ()
-        self._rows: list[tuple[Pair, list[int], list[int]]] | None = None
-
-    def rows(self) -> list[tuple[Pair, list[int], list[int]]] | None:
-        """Pair, numbers of queues, and how far it is in each; None: they cannot be read."""
-        stamps = stamp(self._path), stamp(self._path.with_suffix(".journal"))
-        if stamps != self._stamps:
-            self._stamps = stamps
-            table = saved(self._path, OFFSETS_BYTES_MAX)
-            self._rows = None if table is None else list(self._known(table))
-        return self._rows
-
-    def _known(
-        self, table: dict[str, dict[int, int]]
-    ) -> Iterator[tuple[Pair, list[int], list[int]]]:
-        """The entries of queues that exist."""
-        for key, queues in table.items():
-            topic, _, group = key.partition("@")
-            numbers, offsets = [], []
-            for queue, offset in queues.items():
-                number = self._lives.numbers([(topic, queue)]) if 0 <= queue < QUEUE_COUNT_MAX \
-                    else []
-                if number:
-                    numbers += number
-                    offsets.append(offset)
-            if numbers:
-                yield (group, topic), numbers, offsets
-
-
 class Watcher:
     """State that a process keeps between scrapes."""
 
-    def __init__(self, settings: Settings, segment: Segment) -> None:
+    def __init__(self, settings: Settings, segment: Segment, times: Times | None = None) -> None:
+        """times: of stored messages; without them no age is shown."""
         self.settings = settings
         self.segment = segment
         self.lives = QueueLives(segment)
         self.pulls = PullCountReader(segment)
         self.tables = TableReader(segment)
+        self.latencies = Latencies(segment)
         self.topics: Bounded[str] = Bounded(settings.http.metrics_topics_max, OTHER)
         self.groups: Bounded[Pair] = Bounded(settings.http.metrics_groups_max, (OTHER, OTHER))
         self.lags: Bounded[Pair] = Bounded(settings.http.metrics_groups_max, (OTHER, OTHER))
         self.dead_letters: Bounded[str] = Bounded(settings.http.metrics_groups_max, OTHER)
         self.offsets = SavedOffsets(settings, self.lives)
+        self.unread = UnreadTimes(times)
         self._groups: dict[int, str] = {}
         self._number: dict[str, int] = {}
         self.names: list[str] = []          # of topics, each once
@@ -220,14 +180,30 @@ class Look:
             (pair, sums[1]) for pair, sums in self._pulled.items())
 
     @cached_property
+    def _ends_of_queues(self) -> list[int]:
+        """By number of queue."""
+        return memoryview(self.watcher.lives.counts()).cast("q")[0::COUNTS].tolist()
+
+    @cached_property
     def lag(self) -> dict[Pair, float]:
         """Messages that groups have not committed yet; nothing where offsets cannot be read."""
-        rows = self.watcher.offsets.rows() or []
-        ends = memoryview(self.watcher.lives.counts()).cast("q")[0::COUNTS].tolist()
-        lags = {pair: sum(max(0, ends[number] - offset) for number, offset in zip(
-            numbers, offsets, strict=True)) for pair, numbers, offsets in rows}
+        ends = self._ends_of_queues
+        lags = {row.pair: sum(max(0, ends[number] - offset) for number, _, offset in row.queues)
+                for row in self.watcher.offsets.rows() or []}
         self.watcher.lags.keep(lags)
         return self.watcher.lags.summed(lags.items())
+
+    @cached_property
+    def lag_ms(self) -> dict[Pair, float]:
+        """
+        Age of the oldest message that a group has not committed, 0 without any; of pairs with a
+        series of their own, as far as ages are known.
+        """
+        lags = self.lag
+        if self.watcher.unread.times is None:
+            return {}
+        rows = [row for row in self.watcher.offsets.rows() or [] if row.pair in lags]
+        return self.watcher.unread.ages(rows, self._ends_of_queues, self.segment.store_time_ms())
 
     @cached_property
     def disks(self) -> dict[str, tuple[int, float]]:

@@ -40,7 +40,7 @@ OF_EVERYBODY = (TEMPLATE_TOPIC, TRACE_TOPIC)        # routes that every account 
 @dataclass(frozen=True)
 class Beside:
     """
-    What a name server has of the broker that it runs beside.
+    What a name server has of the broker that it runs beside, or of the process that it is in.
 
     account   as which that broker registers, in this run; None: as everybody else
     kept      where its coordinator keeps the access files that are in force

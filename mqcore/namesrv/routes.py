@@ -369,6 +369,14 @@ class RouteTables:
         queues = self._topics.get(topic)
         return None if queues is None else " ".join(sorted(queues))
 
+    @property
+    def topic_count(self) -> int:
+        return len(self._topics)
+
+    @property
+    def broker_count(self) -> int:
+        return len(self._brokers)
+
     def topic_names(self) -> list[str]:
         return list(self._topics)
 

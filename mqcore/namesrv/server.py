@@ -114,6 +114,7 @@ class NameServer:
             frame_bytes_max=settings.frame_size_max_bytes - LENGTH_WORD_SIZE,
             output_bytes_max=settings.connection_output_bytes_max,
             idle_ms=settings.connection_idle_ms)
+        self.request_count = 0
         self._refused_count = 0
         self._shares = Shares()
         self._soon = False
@@ -251,7 +252,10 @@ class NameServer:
         except FrameError as error:
             self._close(one, f"bad frame: {error}")
             return None
-        return None if request.is_response else request
+        if request.is_response:
+            return None
+        self.request_count += 1
+        return request
 
     def _answer(self, one: Connection, request: Command) -> Generator[None, None, bytes | None]:
         """None: it wants no answer, or only looks something up for a peer that is gone."""
@@ -376,6 +380,11 @@ async def _keep_following(server: NameServer, beside: Beside | None) -> None:
             beside.tell("namesrv_tls_handshakes", server.frames.tls_handshakes)
             beside.tell("namesrv_tls_failures", server.frames.tls_failures)
             beside.tell("namesrv_access_refused", server.access.refused)
+            beside.tell("namesrv_unserved_requests", server.handlers.unserved.count)
+            beside.tell("namesrv_connections", len(server.connections))
+            beside.tell("namesrv_brokers", server.routes.broker_count)
+            beside.tell("namesrv_topics", server.routes.topic_count)
+            beside.tell("namesrv_requests", server.request_count)
 
 
 async def _keep_looking(

@@ -21,7 +21,7 @@ from mqcore.tls import stock as stock_tls
 from mqcore.tls.settings import SECRETS, TlsServerSettings, expanded
 from mqcore.tls.settings import trouble as tls_trouble
 from mqcore.wire import home, java_properties
-from mqcore.wire.expected import expected, known_names, one_line, wrong
+from mqcore.wire.expected import expected, is_address, known_names, one_line, wrong
 from mqcore.wire.home import NoHomeError
 
 MIB = 1 << 20
@@ -70,6 +70,7 @@ class NamesrvSettings(Struct, frozen=True, kw_only=True):
 
     listen_host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     listen_port: Annotated[int, Meta(ge=0, le=65535)] = 9876
+    http_listen: Annotated[str, Meta(max_length=259)] = ""                    # "": nowhere
     kv_config_path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/namesrv/kvConfig.json"
     runtime_config_path: Annotated[str, Meta(min_length=1)] = "~/.mqcore/namesrv/runtime.json"
     order_message_enable: bool = False
@@ -153,6 +154,9 @@ def _checked(
     if trouble is not None:
         key, wanted = trouble
         raise NamesrvSettingsError(f"{source}: tls.{key}: expected {wanted}")
+    listen = fields.get("http_listen", "")
+    if listen and not is_address(listen):
+        raise NamesrvSettingsError(wrong(source, "namesrv.http_listen", listen, "host:port"))
     acl = NamesrvAclSettings(**_section("acl", NamesrvAclSettings, access, source, strict))
     folder = acl.folder or (os.path.dirname(os.path.abspath(source)) if acl.enable else "")
     if folder:

@@ -1,6 +1,7 @@
 """What messages say of settings: which values a field takes, and the one that was given."""
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from difflib import get_close_matches
 from enum import Enum
@@ -10,8 +11,16 @@ from msgspec import Meta
 
 from mqcore.wire.printable import SHOWN_MAX
 
+PORT_MAX = 65_535
 NEAR_MAX = 3                       # names that a message offers
 LISTED_MAX = 12                    # names that it lists when none looks like the wrong one
+
+
+def is_address(text: str) -> bool:
+    """Whether it is host:port."""
+    host, _, port = text.rpartition(":")
+    return bool(host) and re.fullmatch("[0-9]{1,5}", port) is not None and (
+        0 < int(port) <= PORT_MAX)
 
 
 def wrong(source: str, key: str, value: Any, wanted: str) -> str:

@@ -16,7 +16,7 @@ from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
 from mqcore.tls.settings import SECRETS
 from mqcore.tls.settings import trouble as tls_trouble
-from mqcore.wire.expected import shown_value, wrong
+from mqcore.wire.expected import PORT_MAX, is_address, shown_value, wrong
 from mqcore.wire.printable import label_trouble
 
 RECORD_SLACK_BYTES = 65_536        # header, topic and properties beside the largest body
@@ -26,7 +26,6 @@ STORE_PATH_BYTES_MAX = 3_800       # the native side has buffers of 4,096 bytes 
 LABELS = {                         # bytes: the first two are names of topics as well
     "name": 127, "cluster": 127 - len("_REPLY_TOPIC"), "region_id": 256,
 }
-PORT_MAX = 65_535
 HOURS_MAX = 24                     # of a day
 ETCD_MAX = 16
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
@@ -68,7 +67,7 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
     ):
         refuse("namesrv.listen_port", "a port that the broker does not use itself")
     for addr in broker.namesrv_addrs:
-        if not _is_address(addr):
+        if not is_address(addr):
             refuse("broker.namesrv_addrs", f"host:port in each entry, not {shown_value(addr)}")
     try:
         parse_delay_levels(broker.message_delay_levels)
@@ -114,7 +113,7 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         if key in SECRETS:
             raise SettingsError(f"{values.source(f'tls.{key}')}: tls.{key}: expected {wanted}")
         refuse(f"tls.{key}", wanted)
-    if not _is_address(settings.http.listen):
+    if not is_address(settings.http.listen):
         refuse("http.listen", "host:port")
     if settings.http.enable and settings.http.address[1] in _ports(settings):
         refuse("http.listen", "a port that the broker does not use itself")
@@ -130,7 +129,7 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
 def replication_trouble(settings: Settings) -> tuple[str, str] | None:
     """What does not fit the broker's role: a key, and what is expected of it there."""
     broker, replication = settings.broker, settings.replication
-    if replication.master_address and not _is_address(replication.master_address):
+    if replication.master_address and not is_address(replication.master_address):
         return "replication.master_address", "host:port, or nothing to learn it from name servers"
     if replication.advertised_host and not HOST_NAME.fullmatch(replication.advertised_host):
         return "replication.advertised_host", "a host name or an IPv4 address"
@@ -214,13 +213,7 @@ def _is_own_ha(settings: Settings, address: str) -> bool:
 
 def _is_url(text: str) -> bool:
     scheme, mark, rest = text.partition("://")
-    return bool(mark) and scheme in ("http", "https") and _is_address(rest)
-
-
-def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return bool(host) and re.fullmatch("[0-9]{1,5}", port) is not None and (
-        0 < int(port) <= PORT_MAX)
+    return bool(mark) and scheme in ("http", "https") and is_address(rest)
 
 
 def address_range(text: str) -> tuple[bytes, int] | None:

@@ -17,9 +17,12 @@ from mqcore.http.look import Look, Watcher
 from mqcore.http.server import TEXT, Answer, Asked, HttpServer
 from mqcore.participants import HTTP
 from mqcore.shm.segment import Segment
+from mqcore.store.reader import StoreReader
+from mqcore.workers.process.layout import StoreFiles, memory_bytes
 from mqcore.workers.process.listening import ListenError, listen
 
 JSON = "application/json"
+FILES_MAX = 64                         # of queues, open for the ages of messages
 PATHS = ("/metrics", "/metrics/queues", "/healthz", "/readyz")
 
 log = logging.getLogger("mqcore.http")
@@ -32,7 +35,13 @@ class Http:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
-        self._watcher = Watcher(settings, segment)
+        self._reader = StoreReader(
+            segment, settings.log_folders.text(),
+            os.fsencode(StoreFiles(settings.store_root).queues),
+            file_entries=settings.store.queue_file_entry_count,
+            memory_bytes=memory_bytes(settings.store.memory_ratio_percent),
+            open_files_max=FILES_MAX)
+        self._watcher = Watcher(settings, segment, self._reader)
         self._host, self._port = settings.http.address
         self._server: HttpServer | None = None
         self._said = ""
@@ -52,6 +61,7 @@ class Http:
         self._settings = self._watcher.settings = settings
 
     def work(self, turn_ms: int) -> None:
+        self._reader.forget_deleted()
         self._loop.run_until_complete(self._turn(turn_ms / 1000))
 
     def stop(self) -> None:

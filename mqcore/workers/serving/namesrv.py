@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from mqcore.workers.process.output import complain
 from mqcore.workers.process.said import Said, of_name_server
 
 if TYPE_CHECKING:                 # a name server alone needs nothing of it
+    from mqcore.http.server import Asked, HttpServer
     from mqcore.workers.process.inherited import Inherited
 
 TURN_INTERVAL_S = 1.0
@@ -102,12 +103,49 @@ async def _run(
 
         if bell >= 0:
             loop.add_reader(bell, on_bell)
+    http = None
+    if settings.http_listen:
+        figures: dict[str, int] = {}
+        beside = Beside(None, None, figures.__setitem__)
+        http = await _serve_http(settings, figures)
     try:
         await serve(settings, sockets, on_ready=on_ready, stopping=stopping, beside=beside,
                     on_made=servers.append)
     finally:
+        if http is not None:
+            await http.stop()
         if watching is not None:
             watching.cancel()
+
+
+async def _serve_http(settings: NamesrvSettings, figures: Mapping[str, int]) -> HttpServer:
+    """Metrics and health, in the loop that serves: an answer proves that it turns."""
+    from http import HTTPStatus
+
+    from mqcore.broker.settings.exposure import is_loopback
+    from mqcore.http import namesrv, text
+    from mqcore.http.server import TEXT, Answer, HttpServer
+    from mqcore.workers.process.listening import ListenError, listen
+
+    node = f"{settings.listen_host}:{settings.listen_port}"
+
+    def answer(asked: Asked) -> Answer:
+        if asked.path == "/metrics":
+            content_type = text.accepted(asked.accept)
+            return Answer(HTTPStatus.OK, content_type,
+                          ["".join(namesrv.scrape(figures, node, content_type))])
+        if asked.path in ("/healthz", "/readyz"):
+            return Answer(HTTPStatus.OK, "application/json", ['{"ok": true, "checks": []}\n'])
+        return Answer(HTTPStatus.NOT_FOUND, TEXT, ["/metrics\n/healthz\n/readyz\n"])
+
+    host, _, port = settings.http_listen.rpartition(":")
+    host = host.strip("[]")
+    server = HttpServer(answer, own_machine=is_loopback(host))
+    try:
+        await server.start(listen(host, int(port), "namesrv.http_listen"))
+    except ListenError as error:
+        raise ValueError(str(error)) from error
+    return server
 
 
 async def _watch(stop_requested: Callable[[], bool], stopping: asyncio.Event) -> None:
