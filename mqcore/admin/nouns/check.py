@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mqcore.admin.nouns.dlq import dead_letter_stats
+from mqcore.admin.nouns.parameters import group_option
 from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.runner import reads
@@ -132,7 +133,7 @@ async def _ready(
 
 
 @check_group.command("lag")
-@click.option("-g", "--group", help="Only this group.")
+@group_option(help="Only this group.")
 @_thresholds("messages", 10_000, 100_000)
 @_check
 async def lag_command(
@@ -148,7 +149,7 @@ async def lag_command(
 
 
 @check_group.command("dlq")
-@click.option("-g", "--group", help="Only this group.")
+@group_option(help="Only this group.")
 @_thresholds("dead letters", 1, 1_000)
 @_check
 async def dlq_command(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mqcore.admin.nouns.parameters import cluster_option
+from mqcore.admin.nouns.parameters import cluster_option, group_option
 from mqcore.admin.shell import units
 from mqcore.admin.shell.runner import reads
 from mqcore.admin.shell.view import Column, Table, View
@@ -32,7 +32,7 @@ def client_group() -> None:
 @client_group.command("ls")
 @click.option("--producers", "kind", flag_value="producer", help="Only producers.")
 @click.option("--consumers", "kind", flag_value="consumer", help="Only consumers.")
-@click.option("-g", "--group", help="Only of this group.")
+@group_option(help="Only of this group.")
 @cluster_option
 @reads(items=True)
 async def list_command(

@@ -15,7 +15,7 @@ from mqcore.admin.nouns.definitions import (
     read_file,
     to_toml,
 )
-from mqcore.admin.nouns.parameters import cluster_option
+from mqcore.admin.nouns.parameters import cluster_option, topic_option
 from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Exit
 from mqcore.admin.shell.runner import Plan, changes, reads
@@ -81,7 +81,7 @@ def _milliseconds(seconds: float | None) -> str:
 
 
 @cluster_group.command("test")
-@click.option("-t", "--topic", required=True, help="The topic that gets the messages.")
+@topic_option(required=True, help="The topic that gets the messages.")
 @click.option("--count", default=10, show_default=True, type=click.IntRange(1, 1_000),
               help="Messages for each broker.")
 @click.option("--size", default=128, show_default=True, type=click.IntRange(1, 4 << 20),

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from mqcore.admin.nouns.parameters import group_option, topic_option
 from mqcore.admin.nouns.stored import ROWS, document_of, parts_of, row_of
 from mqcore.admin.shell import units
 from mqcore.admin.shell.connection import Connection
@@ -29,7 +30,7 @@ TRACKS = (Column("GROUP", "group"), Column("STATE", "state"), Column("REMARK", "
 
 @click.command("get")
 @click.argument("which", metavar="ID|KEY|TOPIC/BROKER/QUEUE/OFFSET")
-@click.option("-t", "--topic", help="The topic of a key or of a client's id.")
+@topic_option(help="The topic of a key or of a client's id.")
 @click.option("--groups", "with_groups", is_flag=True, help="Also what each group did with it.")
 @click.option("--body-to", "body_file", type=click.Path(path_type=Path, dir_okay=False),
               help="Write the body to this file.")
@@ -86,7 +87,7 @@ def _filters(command: Any) -> Any:
         click.option("--grep", metavar="REGEX", help="Only bodies in which this is found."),
         click.option("--sql", metavar="CONDITION", help="Only these, by SQL92."),
         click.option("--tag", "tags", metavar="A||B", help="Only these tags."),
-        click.option("-t", "--topic", required=True, help="The topic to read."),
+        topic_option(required=True, help="The topic to read."),
     ):
         command = option(command)
     return command
@@ -222,8 +223,8 @@ def _trace_document(trace: MessageTrace) -> dict[str, Any]:
 
 @click.command("resend")
 @click.argument("message_id", metavar="ID")
-@click.option("-t", "--topic", help="The topic of a client's id.")
-@click.option("-g", "--group", help="Hand it to a member of this group, and store no copy.")
+@topic_option(help="The topic of a client's id.")
+@group_option(help="Hand it to a member of this group, and store no copy.")
 @click.option("--member", help="The member's client id  [default: the first one].")
 @changes
 async def resend_command(

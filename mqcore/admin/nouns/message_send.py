@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import click
 
+from mqcore.admin.nouns.parameters import group_option, topic_option
 from mqcore.admin.nouns.stored import document_of
 from mqcore.admin.shell.connection import Connection, connects
 from mqcore.admin.shell.exits import Failure, status_of
@@ -62,7 +63,7 @@ def _body(body: str | None, file: Path | None) -> bytes:
 
 
 @click.command("send", context_settings=HELP)
-@click.option("-t", "--topic", help="The topic; made on the first send. Of --ndjson: instead of "
+@topic_option(help="The topic; made on the first send. Of --ndjson: instead of "
               "the documents' own.")
 @click.option("-p", "--body", help="The message as text.")
 @click.option("--file", type=click.Path(path_type=Path, exists=True, allow_dash=True),
@@ -195,8 +196,8 @@ def _sent(result: SendResult) -> dict[str, Any]:
 
 
 @click.command("consume", context_settings=HELP)
-@click.option("-t", "--topic", required=True, help="The topic to read.")
-@click.option("-g", "--group", required=True, help="The consumer group; it commits what it read.")
+@topic_option(required=True, help="The topic to read.")
+@group_option(required=True, help="The consumer group; it commits what it read.")
 @click.option("--tags", default="*", show_default=True, help="TagA || TagB.")
 @click.option("--count", type=click.IntRange(1), help="Stop after this many messages.")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0.1), help="Stop after S seconds.")

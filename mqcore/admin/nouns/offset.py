@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mqcore.admin.nouns.parameters import group_argument, topic_argument
+from mqcore.admin.nouns.parameters import group_argument, group_option, topic_argument, topic_option
 from mqcore.admin.shell import files, units
 from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
@@ -31,7 +31,7 @@ OFFSETS = (
 
 @offset_group.command("show")
 @group_argument
-@click.option("-t", "--topic", help="Only of this topic.")
+@topic_option(help="Only of this topic.")
 @reads(items=True)
 async def show_command(admin: AsyncAdmin, group: str, topic: str | None) -> View:
     """The offsets that a group has committed, and the ends of its queues."""
@@ -158,7 +158,7 @@ async def export_command(admin: AsyncAdmin, group: str) -> View:
 
 @offset_group.command("import")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, allow_dash=True))
-@click.option("-g", "--group", "as_group", help="For this group instead of the file's.")
+@group_option("as_group", help="For this group instead of the file's.")
 @changes
 async def import_command(admin: AsyncAdmin, file: Path, as_group: str | None) -> Plan:
     """Commit offsets from a document of `export`; FILE - is standard input."""

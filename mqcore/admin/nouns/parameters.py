@@ -1,17 +1,31 @@
 """Options and arguments that several nouns have in common."""
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
+from mqcore.admin.shell.names import group_names, topic_names
 from mqcore.client import AsyncAdmin
 from mqcore.wire.codes import PERM_READ, PERM_WRITE
 
 QUEUES_MAX = 65_535
 
-topic_argument = click.argument("topic")
-group_argument = click.argument("group")
+topic_argument = click.argument("topic", shell_complete=topic_names)
+group_argument = click.argument("group", shell_complete=group_names)
+
+
+def topic_option(*name: str, **attributes: Any) -> Callable[[Any], Any]:
+    """`-t`, which shells complete; name: of the argument, if it is not `topic`."""
+    return click.option("-t", "--topic", *name, shell_complete=topic_names, **attributes)
+
+
+def group_option(*name: str, **attributes: Any) -> Callable[[Any], Any]:
+    """`-g`, likewise."""
+    return click.option("-g", "--group", *name, shell_complete=group_names, **attributes)
+
+
 cluster_option = click.option("--cluster", metavar="NAME", help="Only the brokers of this cluster.")
 broker_option = click.option("-b", "--broker", metavar="NAME",
                              help="Only this broker: its name, or host:port.")

@@ -12,6 +12,7 @@ from mqcore.admin.nouns.parameters import (
     Permission,
     broker_option,
     cluster_option,
+    group_option,
     permission,
     topic_argument,
 )
@@ -302,7 +303,7 @@ ENTRIES = (
               help="The first offset  [default: the queue's last entries].")
 @click.option("--count", default=10, show_default=True, type=click.IntRange(1, 10_000),
               help="How many entries.")
-@click.option("-g", "--group", help="Also whether this group's filter takes each.")
+@group_option(help="Also whether this group's filter takes each.")
 @reads(items=True)
 async def queue_command(
     admin: AsyncAdmin, topic: str, queue_id: int, broker: str, start: int | None, count: int,

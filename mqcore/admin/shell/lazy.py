@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from mqcore.wire.printable import printable
 
@@ -71,6 +72,12 @@ class LazyGroup(click.Group):
             if near:
                 vars(error)["message"] += f" Did you mean {near[0]!r}?"
             raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands and options, without loading anything."""
+        found = [CompletionItem(name, help=line) for name, (_, _, line) in self.table.items()
+                 if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The names with their lines, without loading anything."""

@@ -75,14 +75,17 @@ def _document(value: Mapping[str, Any]) -> str:
         c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def _output_options(items: bool) -> list[Callable[..., Any]]:
+def _output_options(items: bool, every_s: float | None) -> list[Callable[..., Any]]:
     options = [
         click.option("--json", "as_json", is_flag=True, help="One JSON document, raw numbers."),
         click.option("-o", "--output", "form", type=click.Choice(["wide"]),
                      help="wide: more columns."),
         click.option("--watch", "watch_s", type=click.FloatRange(WATCH_MIN_S), is_flag=False,
-                     flag_value=WATCH_S, metavar="[SECONDS]", help="Repeat until Ctrl-C."),
+                     flag_value=every_s or WATCH_S, default=every_s, metavar="[SECONDS]",
+                     help="Repeat until Ctrl-C."),
     ]
+    if every_s is not None:
+        options.append(click.option("--once", is_flag=True, help="Do not repeat."))
     if items:
         options += [
             click.option("--ndjson", "as_ndjson", is_flag=True, help="One JSON line an item."),
@@ -91,7 +94,7 @@ def _output_options(items: bool) -> list[Callable[..., Any]]:
     return options
 
 
-def reads(*, items: bool = False) -> Callable[
+def reads(*, items: bool = False, every_s: float | None = None) -> Callable[
         [Callable[..., Coroutine[Any, Any, View]]], Callable[..., None]]:
     """
     A command that looks something up.
@@ -99,19 +102,20 @@ def reads(*, items: bool = False) -> Callable[
     The coroutine gets an open AsyncAdmin and the command's own options, and returns a View.
 
     :param items: whether the view has a list, which `--ndjson` and `-q` print
+    :param every_s: it repeats by itself, unless `--once` is given
     """
 
     def decorate(command: Callable[..., Coroutine[Any, Any, View]]) -> Callable[..., None]:
         @wraps(command)
         def run(*, connection: Connection, as_json: bool, form: str | None,
                 watch_s: float | None, as_ndjson: bool = False, names_only: bool = False,
-                **options: Any) -> None:
+                once: bool = False, **options: Any) -> None:
             if as_json + as_ndjson + names_only + (form == "wide") > 1:
                 raise click.UsageError("give one of --json, --ndjson, --quiet and -o wide")
-            look(connection, command, options,
-                 Output(as_json, as_ndjson, names_only, form == "wide", watch_s))
+            look(connection, command, options, Output(
+                as_json, as_ndjson, names_only, form == "wide", None if once else watch_s))
 
-        for option in _output_options(items):
+        for option in _output_options(items, every_s):
             run = option(run)
         return connects(run)
 
