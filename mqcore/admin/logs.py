@@ -5,6 +5,7 @@ only the lines of a traceback follow it, set off from the margin, where no event
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import sys
@@ -50,11 +51,15 @@ class JsonLines(logging.Formatter):
 class LogFile(logging.FileHandler):
     """
     The file of a name. Each process leaves a file that was renamed or removed, as by logrotate, for
-    a new one. A failure stops nothing: lines go to the open file while no other can be opened, and
-    to standard error while the file takes none.
+    a new one. With bytes_max the process that finds the file so long renames it to NAME.1, and
+    earlier ones to NAME.2 and so on; `count` renamed files are kept. A failure stops nothing: lines
+    go to the open file while no other can be opened, and to standard error while the file takes
+    none.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, bytes_max: int = 0, count: int = 1) -> None:
+        """bytes_max: 0: it grows."""
+        self._bytes_max, self._count = bytes_max, count
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -72,23 +77,45 @@ class LogFile(logging.FileHandler):
         except FileNotFoundError:
             pass
         else:
-            if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino):
+            if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino) and not (
+                    self._bytes_max and held.st_size >= self._bytes_max and self._rotate(held)):
                 return
         self.stream = self._open()
         before.close()
+
+    def _rotate(self, held: os.stat_result) -> bool:
+        """
+        Whether the name leads to another file now. The lock is one of the folder: processes that
+        were forked share what they hold open, and with it its locks.
+        """
+        folder = os.open(os.path.dirname(self.baseFilename), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            named = os.stat(self.baseFilename)
+            if (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino):
+                for number in range(self._count - 1, 0, -1):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.replace(f"{self.baseFilename}.{number}",
+                                   f"{self.baseFilename}.{number + 1}")
+                os.replace(self.baseFilename, f"{self.baseFilename}.1")
+            return True
+        finally:
+            os.close(folder)
 
     def handleError(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(OSError):
             print(self.format(record), file=sys.stderr, flush=True)
 
 
-def configure(level: str, file: str, form: str) -> None:
+def configure(level: str, file: str, form: str, *, bytes_max: int = 0, count: int = 1) -> None:
     """
     Send log lines to `file`, or to standard error when it is empty.
 
-    level: debug, info, warning or error; form: text or json. Raises OSError.
+    level: debug, info, warning or error; form: text or json; bytes_max, count: see LogFile. Raises
+    OSError.
     """
-    handler: logging.Handler = LogFile(file) if file else logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = (
+        LogFile(file, bytes_max, count) if file else logging.StreamHandler(sys.stderr))
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     root = logging.getLogger()
     root.handlers[:] = [handler]

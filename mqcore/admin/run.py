@@ -64,7 +64,8 @@ def supervise(
     from mqcore.workers.supervisor.supervisor import StartError
 
     try:
-        logs.configure(settings.log.level, settings.log.file, settings.log.format)
+        logs.configure(settings.log.level, settings.log.file, settings.log.format,
+                       bytes_max=settings.log.file_bytes_max, count=settings.log.file_count)
         if settings.stock.warning():
             logging.getLogger("mqcore").warning("%s: %s", settings.file, settings.stock.warning())
         process = import_module(SUPERVISOR.module)

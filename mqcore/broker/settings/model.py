@@ -242,6 +242,8 @@ class LogSettings(Struct, frozen=True, kw_only=True):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     file: str = ""                                    # "" = standard error
+    file_bytes_max: Annotated[int, Meta(ge=0, le=1 << 40)] = 0
+    file_count: Annotated[int, Meta(ge=1, le=1_000)] = 5
     format: Literal["text", "json"] = "text"
 
 
