@@ -40,6 +40,7 @@ COMMANDS = {
     "top": (f"{_NOUNS}.top", "top_command", "Rates, latency and lag, every second."),
     "context": (f"{_NOUNS}.context", "context_group",
                 "Clusters by name: ls, show, add, use, rm, check."),
+    "debug": (f"{_NOUNS}.debug", "debug_group", "Looking for causes: bundle."),
     "completion": (f"{_NOUNS}.completion", "completion_command",
                    "Completion for bash, zsh and fish."),
     "mqadmin": (f"{_NOUNS}.mqadmin", "mqadmin_command",
