@@ -147,10 +147,11 @@ docs: tools
 	$(BIN)/python -m docs.reference
 
 # -- defaults of settings, from their model into config/broker.toml and docs/configuration.md; the
-#    table of docs/metrics.md
+#    table of docs/metrics.md; alert rules and the board
 settings: build
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.metrics
+	$(BIN)/python -m docs.alerts
 
 # -- docs/invariants.md, of the rules that the heads of files state
 invariants: build

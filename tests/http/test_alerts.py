@@ -1,0 +1,196 @@
+"""The alert rules and the board: written from their table, of metrics that exist, and that work."""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from docs import alerts
+from mqcore.http.metrics import METRICS
+from mqcore.wire.codes import RequestCode
+from tests.support.ci import unavailable
+from tests.support.mqcore_process import die_with_parent, mqcore_up
+from tests.support.stock import free_port
+from tests.support.waiting import wait_until
+from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
+
+BROKER = 'cluster="c",node_id="n"'
+# The series that make each alert fire, as promtool writes values: first, step and count.
+FIRES = {
+    "Down": {'up{job="mqcore"}': "0x9"},
+    "NotReady": {f"mqcore_ready{{{BROKER}}}": "0x9"},
+    "WritesRefused": {f'mqcore_writes_refused{{{BROKER},reason="disk full"}}': "1x9"},
+    "ProcessHangs": {f'mqcore_process_beat_age_seconds{{{BROKER},process="writer"}}': "11x9"},
+    "ProcessRestarts": {f'mqcore_process_starts_total{{{BROKER},process="writer"}}': "1+1x9"},
+    "LagOld": {f'rocketmq_consumer_lag_latency{{{BROKER},consumer_group="g"}}': "300001x9"},
+    "DeadLetters": {f'rocketmq_send_to_dlq_messages_total{{{BROKER},consumer_group="g"}}': "0 1x8"},
+    "TransactionOld": {f"mqcore_transaction_oldest_seconds{{{BROKER}}}": "601x9"},
+    "DiskFills": {f'mqcore_disk_free_bytes{{{BROKER},folder="/s"}}': "1000-50x19"},
+    "FlushSlow": {f'mqcore_flush_seconds_bucket{{{BROKER},process="writer",le="{bound}"}}': values
+                  for bound, values in (("0.524288", "0x9"), ("1.048576", "0+9x9"),
+                                        ("+Inf", "0+9x9"))},
+    "DispatchBehind": {f"rocketmq_storage_dispatch_behind_bytes{{{BROKER}}}": "67108865x9"},
+    "NameServerGone": {f"mqcore_registered_namesrvs{{{BROKER}}}": "0x9"},
+    "SlaveBehind": {f"mqcore_slave_lag_seconds{{{BROKER}}}": "61x9"},
+    "SeriesFolded": {f'mqcore_metrics_folded{{{BROKER},of="topics"}}': "1x90"},
+}
+# The same of a broker that is well: none fires.
+WELL = {
+    'up{job="mqcore"}': "1x90", f"mqcore_ready{{{BROKER}}}": "1x90",
+    f'mqcore_writes_refused{{{BROKER},reason="disk full"}}': "0x90",
+    f'mqcore_process_beat_age_seconds{{{BROKER},process="writer"}}': "10x90",
+    f'mqcore_process_starts_total{{{BROKER},process="writer"}}': "1x40 2x49",
+    f'rocketmq_consumer_lag_latency{{{BROKER},consumer_group="g"}}': "300000x90",
+    f'rocketmq_send_to_dlq_messages_total{{{BROKER},consumer_group="g"}}': "7x90",
+    f"mqcore_transaction_oldest_seconds{{{BROKER}}}": "600x90",
+    f'mqcore_disk_free_bytes{{{BROKER},folder="/s"}}': "100000-1x90",
+    f'mqcore_flush_seconds_bucket{{{BROKER},process="writer",le="0.262144"}}': "0+9x90",
+    f'mqcore_flush_seconds_bucket{{{BROKER},process="writer",le="+Inf"}}': "0+9x90",
+    f"rocketmq_storage_dispatch_behind_bytes{{{BROKER}}}": "67108864x90",
+    f"mqcore_registered_namesrvs{{{BROKER}}}": "1x90",
+    f"mqcore_slave_lag_seconds{{{BROKER}}}": "60x90",
+    f'mqcore_metrics_folded{{{BROKER},of="topics"}}': "0x90",
+}
+END = re.compile(r"_(bucket|sum|count)$")
+
+
+def program(name: str) -> str:
+    """Of Debian's package prometheus."""
+    found = shutil.which(name)
+    if found is None:
+        unavailable(f"needs {name}, of Debian's package prometheus")
+    return found
+
+
+def test_the_files_are_those_of_the_table() -> None:
+    """`make settings` writes them."""
+    assert alerts.RULES.read_text(encoding="utf-8") == alerts.rules()
+    assert alerts.BOARD.read_text(encoding="utf-8") == alerts.board()
+    text = alerts.DOCUMENT.read_text(encoding="utf-8")
+    assert alerts.document(text) == text
+
+
+def test_rules_and_board_ask_only_for_metrics_that_exist() -> None:
+    kinds = {metric.name: metric.kind for metric in METRICS}
+    asked = [one.fires for one in alerts.ALERTS]
+    asked += [expr for panel in alerts.PANELS for expr, _ in panel.lines]
+    for expr in asked:
+        found = re.findall(r"\b(?:mqcore|rocketmq)_\w+", expr)
+        assert found or expr.startswith("up{"), expr
+        for name in found:
+            of_histogram = kinds.get(END.sub("", name)) == "histogram" and END.search(name)
+            assert of_histogram or kinds.get(name, "histogram") != "histogram", name
+
+
+def test_each_alert_fires_and_is_silent_when_all_is_well(tmp_path: Path) -> None:
+    promtool = program("promtool")
+    names = {one.name for one in alerts.ALERTS}
+    assert FIRES.keys() == names
+    cases = []
+    for name, series in FIRES.items():
+        minutes = max(int(value.rpartition("x")[2]) for value in series.values())
+        (alert,) = [one for one in alerts.ALERTS if one.name == name]
+        expected = [{"exp_labels": {"severity": alert.severity, **labels(name, series)},
+                     "exp_annotations": {"summary": alert.means, "description": alert.do}}]
+        cases.append({
+            "interval": "1m", "input_series": rows(series), "alert_rule_test": [{
+                "eval_time": f"{minutes}m", "alertname": f"Mqcore{name}",
+                "exp_alerts": expected}]})
+    cases.append({"interval": "1m", "input_series": rows(WELL), "alert_rule_test": [
+        {"eval_time": "80m", "alertname": f"Mqcore{name}", "exp_alerts": []} for name in names]})
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(alerts.RULES)], "tests": cases}))
+    for arguments in (("check", "rules", alerts.RULES), ("test", "rules", file)):
+        done = subprocess.run([promtool, *map(str, arguments)], capture_output=True, text=True,
+                              check=False, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def rows(series: dict[str, str]) -> list[dict[str, str]]:
+    return [{"series": name, "values": values} for name, values in series.items()]
+
+
+def labels(name: str, series: dict[str, str]) -> dict[str, str]:
+    """Those of the alert: of its series, without what a sum takes away."""
+    found = dict(re.findall(r'(\w+)="([^"]*)"', next(iter(series))))
+    return {key: found[key] for key in found if name != "FlushSlow" or key not in ("process", "le")}
+
+
+@dataclass
+class Prometheus:
+    """A real one, that scrapes a broker each second."""
+
+    port: int
+
+    def get(self, path: str, **query: str) -> Any:
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except OSError:
+            return None
+
+    def has_data(self, expr: str) -> bool:
+        found = self.get("query", query=expr)
+        return bool(found and found["result"])
+
+
+@pytest.fixture
+def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
+    command = program("prometheus")
+    port, own = free_port(), free_port()
+    config = tmp_path / "prometheus.yml"
+    config.write_text(yaml.safe_dump({
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(alerts.RULES)],
+        "scrape_configs": [{"job_name": "mqcore", "static_configs": [
+            {"targets": [f"127.0.0.1:{port}"]}]}]}))
+    settings = {"http.enable": True, "http.listen": f"127.0.0.1:{port}",
+                "broker.offsets_persist_interval_ms": 50}
+    with mqcore_up(tmp_path / "broker", settings) as broker, Peer(broker.broker_addr) as peer:
+        for topic in ("orders", "%DLQ%billing"):
+            assert peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, 1)).code == 0
+            assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic), b"body").code == 0
+        wait_until(lambda: peer.ask(RequestCode.PULL_MESSAGE, pull_fields(
+            "orders", group="billing")).code == 0, "the message in its queue")
+        assert peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {
+            "consumerGroup": "billing", "topic": "orders", "queueId": "0",
+            "commitOffset": "0"}).code == 0
+        process = subprocess.Popen(
+            [command, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
+             f"--web.listen-address=127.0.0.1:{own}"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, preexec_fn=die_with_parent,
+            env={**os.environ, "GOMAXPROCS": "1"})
+        try:
+            yield Prometheus(own)
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.slow
+def test_a_real_prometheus_gets_data_for_each_panel_and_takes_each_rule(
+        prometheus: Prometheus) -> None:
+    for panel in alerts.PANELS:
+        for expr, _ in panel.lines:
+            wait_until(lambda expr=expr: prometheus.has_data(expr), f"data for {expr}")
+
+    def health() -> set[str]:
+        found = prometheus.get("rules")
+        return {rule["health"] for group in found["groups"] for rule in group["rules"]}
+
+    wait_until(lambda: health() == {"ok"}, "an evaluation of each rule")
+    (group,) = prometheus.get("rules")["groups"]
+    assert [rule["name"] for rule in group["rules"]] == [
+        f"Mqcore{one.name}" for one in alerts.ALERTS]
