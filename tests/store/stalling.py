@@ -34,6 +34,7 @@ def stall() -> Iterator[Stall]:
     yield disk
     disk.syncs(False)
     disk.writes(False)
+    disk.reads(False)
     disk.remove()
 
 

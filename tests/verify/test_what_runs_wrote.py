@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.store.probes.io_stall import Stall
 from mqcore.store.verify.store import verify
 from tests.store.harness import Run
+from tests.store.stalling import stall
 from tests.store.test_queue_lives import Leader
 
 TURN_MS = 1000
+
+__all__ = ["stall"]             # a fixture
 
 
 @pytest.fixture
@@ -90,3 +94,11 @@ def test_behind_a_damaged_record_numbers_may_have_a_gap(run: Run) -> None:      
     found = [one for one in verify(run.root).findings
              if one.file.startswith("commitlog") and "Host" not in one.text]
     assert [one.position for one in found] == [first]
+
+
+def test_a_log_that_cannot_be_read_is_no_empty_log(run: Run, stall: Stall) -> None:          # VW1
+    run.dispatch_all(stored(run, 3))
+    stall.reads(True)
+    found = [one for one in verify(run.root).findings if one.file.startswith("commitlog")]
+    assert [(one.severity, one.position, one.text) for one in found] == [
+        ("damage", 0, "cannot be read (errno 9); no whole record follows")]

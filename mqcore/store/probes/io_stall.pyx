@@ -13,6 +13,7 @@ cdef enum:
     PLACE_WRITES = 1                   # i32: 1 = writes hang
     PLACE_HANGING = 2                  # i32: how many hang now
     PLACE_OPEN = 3                     # i32: 1 = the next open hangs, 2 = it hangs
+    PLACE_READS = 4                    # i32: 1 = reads fail
 
 cdef StoreIo stalling
 cdef StoreIo* stalled_io = NULL
@@ -45,10 +46,14 @@ cdef ssize_t stalled_write(int fd, const void* data, size_t size, int64_t offset
     return stalled_io.write_at(fd, data, size, offset)
 
 
+cdef ssize_t stalled_read(int fd, void* data, size_t size, int64_t offset) noexcept nogil:
+    return stalled_io.read_at(-1 if load_i32_acquire(&words[PLACE_READS]) else fd, data, size, offset)
+
+
 cdef class Stall:
     """
-    The words that say what hangs, in `memory`: writable, shared with whoever turns them, at least
-    16 bytes, kept for as long as the process lives. `install` puts the hanging disk in place, here
+    The words that say what hangs or fails, in `memory`: writable, shared with their writers, at least
+    20 bytes, kept for as long as the process lives. `install` puts the hanging disk in place, here
     and in every process forked later; a process that only turns the words does not call it.
     """
     cdef object memory
@@ -72,6 +77,7 @@ cdef class Stall:
         stalling.open_file = stalled_open
         stalling.sync_data = stalled_sync
         stalling.write_at = stalled_write
+        stalling.read_at = stalled_read
         io_replace(&stalling)
 
     def remove(self) -> None:
@@ -91,6 +97,10 @@ cdef class Stall:
     def next_open(self, bint hang) -> None:
         """Let the next open hang, and none behind it; or let that one continue."""
         store_i32_release(&self.own[PLACE_OPEN], hang)
+
+    def reads(self, bint fail) -> None:
+        """Let reads fail with EBADF, or pass again."""
+        store_i32_release(&self.own[PLACE_READS], fail)
 
     def hanging(self) -> int:
         """How many calls hang now."""

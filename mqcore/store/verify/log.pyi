@@ -1,6 +1,8 @@
 from mmap import mmap
 from typing import Any
 
+UNREADABLE: int
+
 class LogVerifier:
     def __init__(self, log_folder: bytes, segments: list[tuple[int, int]], queue_folder: bytes,
                  ext_folder: bytes, file_entries: int, delay_ms: list[int], *,

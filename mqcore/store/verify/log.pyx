@@ -34,6 +34,7 @@ from mqcore.store.verify.queues cimport (
 from mqcore.store.verify.walk cimport Walk, walk, walk_further
 from mqcore.store.verify.window cimport (
     READ_AHEAD,
+    READ_FAILED,
     SegmentFile,
     log_files_close,
     log_files_open,
@@ -42,6 +43,8 @@ from mqcore.store.verify.window cimport (
     window_open,
     window_record,
 )
+
+UNREADABLE = READ_FAILED               # as `end_result`: the disk does not read what lies there
 
 
 cdef class LogVerifier:

@@ -31,7 +31,7 @@ from mqcore.store.verify.files import (
     read_log,
     read_queues,
 )
-from mqcore.store.verify.log import LogVerifier
+from mqcore.store.verify.log import UNREADABLE, LogVerifier
 from mqcore.store.verify.report import DAMAGE, MEND, NOTE, Report
 from mqcore.store.verify.scan import LogScan
 from mqcore.store.verify.words import RESULTS, Context, queue_name
@@ -243,7 +243,7 @@ class Verification:
             return
         rest = walker.rest()
         self._records_gone(figures, torn=rest >= 0)
-        if rest >= 0:
+        if rest >= 0 and figures["end_result"] != UNREADABLE:
             what = RESULTS.get(figures["end_result"], "bytes that are no record")
             place = context.log(figures["end"])
             if context.log(rest)[0] != place[0]:           # this segment is empty from there on

@@ -240,13 +240,13 @@ cdef int64_t walk_further(Walk* w, int64_t position) noexcept nogil:
 
 cdef void not_a_record(Walk* w, int result) noexcept nogil:
     cdef int64_t further = walk_further(w, w.position)
+    if result == READ_FAILED:
+        find(&w.findings, FOUND_UNREADABLE, 0, w.position, 0, further, w.window.failure)
     if further < 0:
         w.end = w.position
         w.end_result = result
         return
-    if result == READ_FAILED:
-        find(&w.findings, FOUND_UNREADABLE, 0, w.position, 0, further, w.window.failure)
-    else:
+    if result != READ_FAILED:
         find(&w.findings, FOUND_BAD_RECORD, 0, w.position, 0, further, result)
     w.damaged = True
     w.position = further

@@ -150,9 +150,9 @@ class Context:
                 f"{f['expected']} on")
 
     def _unreadable(self, f: dict[str, int]) -> tuple[str, int | None, str]:
-        return (*self.log(f["position"]),
-                f"cannot be read (errno {f['found']}); whole records follow from log position "
-                f"{f['expected']} on")
+        behind = ("no whole record follows" if f["expected"] < 0
+                  else f"whole records follow from log position {f['expected']} on")
+        return *self.log(f["position"]), f"cannot be read (errno {f['found']}); {behind}"
 
     def _blank(self, f: dict[str, int]) -> tuple[str, int | None, str]:
         return (*self.log(f["position"]),
