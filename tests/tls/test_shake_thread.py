@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -44,6 +45,22 @@ def ask(broker: MqcoreProcess) -> int:
 
 def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_one_handshake_more_than_may_be_under_way_ends_the_oldest(                  # TL7
+    broker: MqcoreProcess,
+) -> None:
+    host, _, port = broker.broker_addr.rpartition(":")
+    held = [socket.create_connection((host, int(port)), 10) for _ in range(OPEN_AT_ONCE)]
+    for one in held:
+        one.sendall(client_hello()[:100])
+    watch = select.poll()
+    for one in held:
+        watch.register(one, select.POLLRDHUP | select.POLLIN)
+    wait_until(lambda: len(watch.poll(0)) >= 20, "the end of the first twenty")
+    assert len(watch.poll(0)) == 20
+    for one in held:
+        one.close()
 
 
 def test_connections_that_end_in_the_middle_of_a_step_leave_nothing_behind(
