@@ -91,7 +91,7 @@ cdef struct PullAnswer:
 
 # How a front says what serving has to say; each connection belongs to one. What has no room is
 # dropped with its connection (N11). What has to be decided, and what is neither a send nor a pull, it
-# asks of the coordinator as a command of RocketMQ's (serving/dispatch.pxd).
+# asks of the coordinator as a command of RocketMQ's (serving/handler.pxd).
 cdef struct Front:
     void* self                         # goes with each call
     int64_t (*bytes_came)(void* self, Connection* c, uint8_t* data, int64_t length) noexcept nogil

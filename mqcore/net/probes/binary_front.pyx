@@ -47,7 +47,7 @@ from mqcore.net.requests cimport (
     SendAnswer,
     SendRequest,
 )
-from mqcore.net.serving.dispatch cimport Dispatch, front_ask, front_command
+from mqcore.net.serving.handler cimport RequestHandler, front_ask, front_command
 from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED
@@ -79,7 +79,7 @@ cdef enum:
 
 cdef struct Speaker:
     Transport* transport
-    Dispatch* dispatch
+    RequestHandler* handler
 
 cdef struct Reader:                    # of one frame; `at` stays behind `end` when it is too short
     const uint8_t* at
@@ -140,7 +140,7 @@ cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t byt
     send.born_host_size = peer_of(c).host_size
     send.body = r.at
     send.body_length = <int32_t>(r.end - r.at)
-    return front_ask(s.dispatch, c, &send, NULL, bytes)
+    return front_ask(s.handler, c, &send, NULL, bytes)
 
 
 cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t bytes) noexcept nogil:
@@ -157,7 +157,7 @@ cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t byt
     pull.replays = False
     pull.brings_filter = True
     pull.filter_type.length = pull.filter.length = -1
-    return front_ask(s.dispatch, c, NULL, &pull, bytes)
+    return front_ask(s.handler, c, NULL, &pull, bytes)
 
 
 cdef bint take_fields(Reader* r, Command* command) noexcept nogil:
@@ -188,7 +188,7 @@ cdef int one_question(Speaker* s, Connection* c, Reader* r, Asker asker,
     if not take_fields(r, &command):
         command_close(&command)
         return BROKEN
-    return front_command(s.dispatch, c, &command, r.at, <int32_t>(r.end - r.at), bytes)
+    return front_command(s.handler, c, &command, r.at, <int32_t>(r.end - r.at), bytes)
 
 
 cdef int one_frame(Speaker* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:
@@ -352,7 +352,7 @@ cdef class BinaryFront(ServingLoop):
 
     def listen(self, listener) -> None:
         """Whoever connects to that socket speaks this front's frames."""
-        self.speaker = Speaker(transport=&self.s.transport, dispatch=&self.s.dispatch)
+        self.speaker = Speaker(transport=&self.s.transport, handler=&self.s.handler)
         self.s.fronts[KIND_OTHER] = Front(self=&self.speaker, bytes_came=bytes_came,
                                           say_sent=say_sent, say_pulled=say_pulled, say=say,
                                           say_frame=say_frame)

@@ -40,7 +40,7 @@ cdef struct Remoting:
     void* guard
     SignedFields* fields               # of the request at hand; NULL: nothing is checked
     void* top
-    bint (*holds)(void* top, Connection* c) noexcept nogil       # whether its next request waits
+    bint (*holds_back)(void* top, Connection* c) noexcept nogil  # whether its next request waits
     # What is not served, since it was refused; what it has cost is counted.
     void (*refused)(void* top, Connection* c, const Request* request) noexcept nogil
     int (*serve)(void* top, Connection* c, Request* request) noexcept nogil          # Handled

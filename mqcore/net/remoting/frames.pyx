@@ -38,7 +38,7 @@ cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
             or header.code == REQUEST_END_TRANSACTION)
 
 
-cdef inline int dispatch(Remoting* r, Connection* c, Request* request) noexcept nogil:
+cdef inline int admit(Remoting* r, Connection* c, Request* request) noexcept nogil:
     """
     The one door to whatever serves: each request passes here, once, before anything is done for it.
     Who may ask for what is decided here (AR3). Of an `unusual` one only the coordinator can tell
@@ -49,7 +49,7 @@ cdef inline int dispatch(Remoting* r, Connection* c, Request* request) noexcept 
     request.passed = r.fields == NULL
     request.account = NULL
     if r.fields != NULL:
-        if r.holds(r.top, c):
+        if r.holds_back(r.top, c):
             return HANDLE_WAIT
         result = r.check(r.guard, c, request)
         if result == HANDLED and connection_find(r.transport, id) != NULL:
@@ -84,7 +84,7 @@ cdef int handle_frame(Remoting* r, Connection* c, const uint8_t* frame, int32_t 
     request.header_length = header_length
     request.body = frame + FRAME_HEADER_WORD + header_length
     request.body_length = length - FRAME_HEADER_WORD - header_length
-    return dispatch(r, c, &request)
+    return admit(r, c, &request)
 
 
 cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t length) noexcept nogil:

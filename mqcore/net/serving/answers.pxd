@@ -8,7 +8,7 @@
 #        gathered: the coordinator died between two parts. A part without its beginning is dropped.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
-from mqcore.net.serving.dispatch cimport Dispatch
+from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.parked cimport Parking
 from mqcore.net.transport.transport cimport Transport
@@ -20,7 +20,7 @@ cdef struct Answers:
     Shm* shm
     Parking* parking
     Forwarding* forwarding
-    Dispatch* dispatch
+    RequestHandler* handler
     Ring ring                          # `answers`
     uint8_t* frame                     # that comes in parts ...
     int64_t length

@@ -17,7 +17,7 @@ from mqcore.layout cimport (
 )
 from mqcore.net.requests cimport Front
 from mqcore.net.serving.asked cimport asked_answered
-from mqcore.net.serving.dispatch cimport redo_request
+from mqcore.net.serving.handler cimport redo_request
 from mqcore.net.serving.forward cimport count_taken, forward_unread
 from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
 from mqcore.net.serving.peer cimport peer_of
@@ -93,7 +93,7 @@ cdef void redo(Answers* a, ParkedRequest* parked, const uint8_t* header, int32_t
     cdef Connection* c = connection_find(a.transport, parked.connection)
     cdef const uint8_t* own = parked.frame + FRAME_HEADER_WORD
     if c != NULL:
-        redo_request(a.dispatch, c, header if length > 0 else own,
+        redo_request(a.handler, c, header if length > 0 else own,
                      length if length > 0 else parked.header_length, parked.asker.binary,
                      own + parked.header_length,
                      parked.length - FRAME_HEADER_WORD - parked.header_length)

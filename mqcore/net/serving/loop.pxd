@@ -9,7 +9,7 @@ from mqcore.net.requests cimport Front
 from mqcore.net.serving.answers cimport Answers
 from mqcore.net.serving.appends cimport Appends
 from mqcore.net.serving.commits cimport Commits
-from mqcore.net.serving.dispatch cimport Dispatch
+from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.held_lists cimport Held
 from mqcore.net.serving.limits cimport Limits
@@ -50,7 +50,7 @@ cdef struct Server:
     Commits commits
     Parking parking
     Forwarding forwarding
-    Dispatch dispatch
+    RequestHandler handler
     Answers answers
     int32_t writer_incarnation
     int32_t dispatcher_incarnation

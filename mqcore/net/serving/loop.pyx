@@ -39,7 +39,7 @@ from mqcore.net.serving.appends cimport take_results
 from mqcore.net.serving.asked cimport asked_settle
 from mqcore.net.serving.cold cimport cold_close, cold_open
 from mqcore.net.serving.commits cimport commits_send
-from mqcore.net.serving.dispatch cimport holds, refused, serve
+from mqcore.net.serving.handler cimport holds_back, refused, serve
 from mqcore.net.serving.forward cimport (
     forget_forwarding,
     forward_heartbeats,
@@ -352,7 +352,7 @@ cdef class ServingLoop:
         """Who knows whom: each room has its own struct, and pointers to those that it uses."""
         cdef Server* s = self.s
         cdef Transport* t = &s.transport
-        s.voice.remoting = Remoting(transport=t, top=&s.dispatch, holds=holds, refused=refused,
+        s.voice.remoting = Remoting(transport=t, top=&s.handler, holds_back=holds_back, refused=refused,
                                     serve=serve, check=check, guard=&s.guard, fields=NULL)
         access_open(&s.guard.access, s.shm)
         s.guard.transport = t
@@ -379,11 +379,11 @@ cdef class ServingLoop:
         s.pulls.commits = s.forwarding.commits = &s.commits
         s.commits.requests = s.forwarding.requests = &s.requests
         s.forwarding.parking = s.answers.parking = &s.parking
-        s.dispatch = Dispatch(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
-                              ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits,
-                              guard=&s.guard)
+        s.handler = RequestHandler(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
+                                   ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits,
+                                   guard=&s.guard)
         s.answers.forwarding = &s.forwarding
-        s.answers.dispatch = &s.dispatch
+        s.answers.handler = &s.handler
 
     cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
                     int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,

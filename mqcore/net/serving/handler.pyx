@@ -52,7 +52,7 @@ cdef inline bint is_native(int32_t code) noexcept nogil:
     return is_send(code) or is_pull(code) or code == REQUEST_END_TRANSACTION
 
 
-cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
+cdef int serve_natively(RequestHandler* h, Connection* c, const Request* request,
                         bint settled) noexcept nogil:
     """The one switch from a code to its command. settled: the coordinator has decided already."""
     cdef SendRequest send
@@ -64,84 +64,84 @@ cdef int serve_natively(Dispatch* d, Connection* c, const Request* request,
             return HANDLE_FORWARD
         send.born_host = peer_of(c).host
         send.born_host_size = peer_of(c).host_size
-        return serve_send(d.sends, c, &send, settled)
+        return serve_send(h.sends, c, &send, settled)
     if is_pull(request.header.code):
         if peer_of(c).fast_port:       # served on the main port only (broker.md 1.1)
             if not request.header.flag & ONEWAY_BIT:
-                reply_plain(d.remoting.transport, c, request.header.binary, request.header.opaque,
+                reply_plain(h.remoting.transport, c, request.header.binary, request.header.opaque,
                             RESPONSE_REQUEST_CODE_NOT_SUPPORTED, " request type 11 not supported")
             return HANDLED
         if not read_pull(request, &pull):
             return HANDLE_FORWARD
-        return serve_pull(d.pulls, c, &pull, settled)
+        return serve_pull(h.pulls, c, &pull, settled)
     if not read_end(request, &end):
         return HANDLE_FORWARD
-    result = serve_end(d.ends, c, &end)
+    result = serve_end(h.ends, c, &end)
     if result == HANDLE_DENIED:
-        return access_refuse(d.guard, c, request, ACCESS_TOPIC, d.ends.denied, d.ends.denied_length)
+        return access_refuse(h.guard, c, request, ACCESS_TOPIC, h.ends.denied, h.ends.denied_length)
     return result
 
 
-cdef bint holds(void* dispatch, Connection* c) noexcept nogil:
-    cdef Limits* limits = (<Dispatch*>dispatch).limits
+cdef bint holds_back(void* handler, Connection* c) noexcept nogil:
+    cdef Limits* limits = (<RequestHandler*>handler).limits
     return limits.on and limits_hold(limits, c)
 
 
-cdef void refused(void* dispatch, Connection* c, const Request* request) noexcept nogil:
-    cdef Limits* limits = (<Dispatch*>dispatch).limits
+cdef void refused(void* handler, Connection* c, const Request* request) noexcept nogil:
+    cdef Limits* limits = (<RequestHandler*>handler).limits
     if limits.on:
         limits_taken(limits, c, request.length)
         if is_send(request.header.code):
             limits_refused_send(limits, c)
 
 
-cdef inline int counted(Dispatch* d, Connection* c, uint64_t id, int64_t length,
+cdef inline int counted(RequestHandler* h, Connection* c, uint64_t id, int64_t length,
                         int result) noexcept nogil:
     """`result`, of what is within the limits; its connection, of that id, may have ended by it."""
-    if d.limits.on and result == HANDLED and connection_find(d.limits.transport, id) != NULL:
-        limits_taken(d.limits, c, length)
+    if h.limits.on and result == HANDLED and connection_find(h.limits.transport, id) != NULL:
+        limits_taken(h.limits, c, length)
     return result
 
 
-cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil:
-    cdef Dispatch* d = <Dispatch*>dispatch
+cdef int serve(void* handler, Connection* c, Request* request) noexcept nogil:
+    cdef RequestHandler* h = <RequestHandler*>handler
     cdef uint64_t id = c.id
     cdef int result
-    if d.limits.on:
+    if h.limits.on:
         if request.account != NULL:
-            limits_identified(d.limits, c, request.account.hash)
-        if limits_hold(d.limits, c):
+            limits_identified(h.limits, c, request.account.hash)
+        if limits_hold(h.limits, c):
             return HANDLE_WAIT
     if request.unusual:
-        result = forward_frame(d.forwarding, c, request, PARK_UNREAD,
+        result = forward_frame(h.forwarding, c, request, PARK_UNREAD,
                                request.length > FORWARD_BYTES_MAX)
     elif request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
-        result = forward_frame(d.forwarding, c, request, PARK_NOT, False)
+        result = forward_frame(h.forwarding, c, request, PARK_NOT, False)
     else:
-        result = serve_natively(d, c, request, False)
+        result = serve_natively(h, c, request, False)
         if result == HANDLE_FORWARD:
             request.passed = (request.account == NULL
                               or request.header.code != REQUEST_END_TRANSACTION)
-            result = forward_native(d, c, request, True)
-    return counted(d, c, id, request.length, result)
+            result = forward_native(h, c, request, True)
+    return counted(h, c, id, request.length, result)
 
 
-cdef int forward_native(Dispatch* d, Connection* c, const Request* request,
+cdef int forward_native(RequestHandler* h, Connection* c, const Request* request,
                         bint body_stays) noexcept nogil:
     """It waits here until the coordinator has decided."""
-    return forward_frame(d.forwarding, c, request,
+    return forward_frame(h.forwarding, c, request,
                          PARK_SEND if is_send(request.header.code) else PARK_REQUEST, body_stays)
 
 
 # -- other fronts ------------------------------------------------------------------------------------
 
-cdef int ask(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
+cdef int ask(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,
              int32_t length) noexcept nogil:
     cdef Request request
     cdef Asker asker
     cdef int result
     if not command_end(command, body, length, &request) or request.unusual:
-        connection_close(d.limits.transport, c, CLOSE_MEMORY, command.length)
+        connection_close(h.limits.transport, c, CLOSE_MEMORY, command.length)
         result = HANDLE_CLOSE
     elif command.has_no_code:
         result = HANDLED
@@ -149,45 +149,45 @@ cdef int ask(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
             read_asker(&request.header, &asker)
             say(c, &asker, RESPONSE_REQUEST_CODE_NOT_SUPPORTED, "no request has that code")
     else:
-        request.passed = d.remoting.fields == NULL
+        request.passed = h.remoting.fields == NULL
         if request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
-            result = forward_frame(d.forwarding, c, &request, PARK_NOT, False)
+            result = forward_frame(h.forwarding, c, &request, PARK_NOT, False)
         else:
-            result = forward_native(d, c, &request,
+            result = forward_native(h, c, &request,
                                     request.passed or request.length > FORWARD_BYTES_MAX)
     command_close(command)
     return result
 
 
-cdef int front_command(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
+cdef int front_command(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,
                        int32_t length, int64_t bytes) noexcept nogil:
     cdef uint64_t id = c.id
-    if holds(d, c):
+    if holds_back(h, c):
         command_close(command)
         return HANDLE_WAIT
-    return counted(d, c, id, bytes, ask(d, c, command, body, length))
+    return counted(h, c, id, bytes, ask(h, c, command, body, length))
 
 
-cdef int front_ask(Dispatch* d, Connection* c, const SendRequest* send, const PullRequest* pull,
+cdef int front_ask(RequestHandler* h, Connection* c, const SendRequest* send, const PullRequest* pull,
                    int64_t bytes) noexcept nogil:
     cdef uint64_t id = c.id
     cdef Command command
     cdef int result = HANDLE_FORWARD
-    if holds(d, c):
+    if holds_back(h, c):
         return HANDLE_WAIT
-    if d.remoting.fields == NULL:
-        result = (serve_send(d.sends, c, send, False) if send != NULL
-                  else serve_pull(d.pulls, c, pull, False))
+    if h.remoting.fields == NULL:
+        result = (serve_send(h.sends, c, send, False) if send != NULL
+                  else serve_pull(h.pulls, c, pull, False))
     if result == HANDLE_FORWARD and send != NULL:
         command_of_send(&command, send)
-        result = ask(d, c, &command, send.body, send.body_length)
+        result = ask(h, c, &command, send.body, send.body_length)
     elif result == HANDLE_FORWARD:
         command_of_pull(&command, pull)
-        result = ask(d, c, &command, NULL, 0)
-    return counted(d, c, id, bytes, result)
+        result = ask(h, c, &command, NULL, 0)
+    return counted(h, c, id, bytes, result)
 
 
-cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,
+cdef void redo_request(RequestHandler* h, Connection* c, const uint8_t* header, int32_t header_length,
                        bint binary, const uint8_t* body, int32_t body_length) noexcept nogil:
     cdef Request request
     cdef Asker asker
@@ -198,7 +198,7 @@ cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_
     request.body = body
     request.body_length = body_length
     if is_native(request.header.code):
-        result = serve_natively(d, c, &request, True)
+        result = serve_natively(h, c, &request, True)
     if result == HANDLED:
         return
     read_asker(&request.header, &asker)

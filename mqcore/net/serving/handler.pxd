@@ -13,7 +13,7 @@ from mqcore.net.serving.send cimport Sends
 from mqcore.net.serving.transaction cimport Ends
 from mqcore.net.transport.transport cimport Connection
 
-cdef struct Dispatch:
+cdef struct RequestHandler:
     Remoting* remoting
     Sends* sends
     Pulls* pulls
@@ -22,12 +22,12 @@ cdef struct Dispatch:
     Limits* limits
     AccessGuard* guard
 
-# As Remoting has them. dispatch: a Dispatch*.
-cdef bint holds(void* dispatch, Connection* c) noexcept nogil
-cdef void refused(void* dispatch, Connection* c, const Request* request) noexcept nogil
-cdef int serve(void* dispatch, Connection* c, Request* request) noexcept nogil
+# As Remoting has them. handler: a RequestHandler*.
+cdef bint holds_back(void* handler, Connection* c) noexcept nogil
+cdef void refused(void* handler, Connection* c, const Request* request) noexcept nogil
+cdef int serve(void* handler, Connection* c, Request* request) noexcept nogil
 # A request that the coordinator gives back: it has been looked at, and may be run now.
-cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_t header_length,
+cdef void redo_request(RequestHandler* h, Connection* c, const uint8_t* header, int32_t header_length,
                        bint binary, const uint8_t* body, int32_t body_length) noexcept nogil
 
 # What another front asks for, in no protocol's words, under the limits of its address. What the
@@ -35,9 +35,9 @@ cdef void redo_request(Dispatch* d, Connection* c, const uint8_t* header, int32_
 # RocketMQ's own does: topics and groups are made, offsets out of range settled, sends keep their
 # order (N7). With access control the coordinator decides about all requests (AR3). send, pull: one of
 # them, the other one NULL; bytes: that were read for it. Handled.
-cdef int front_ask(Dispatch* d, Connection* c, const SendRequest* send, const PullRequest* pull,
+cdef int front_ask(RequestHandler* h, Connection* c, const SendRequest* send, const PullRequest* pull,
                    int64_t bytes) noexcept nogil
 # Anything else that the coordinator knows (HACKING.md, "Request codes"): a command without its end,
 # which is closed here. Its answer is said by Front.say_frame.
-cdef int front_command(Dispatch* d, Connection* c, Command* command, const uint8_t* body,
+cdef int front_command(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,
                        int32_t length, int64_t bytes) noexcept nogil
