@@ -143,7 +143,7 @@ cdef struct Leadership "mq_leadership":
     uint8_t leader[472]                  # lines: id, address, address for the log, epoch, the set's ids
                                          #   with commas between them; failover
     int64_t heard_ns                     # CLOCK_BOOTTIME: when etcd answered last; 0: never; failover
-    int64_t former                       # whose log it was, by number, 0: nobody's (FO10); failover
+    int64_t former            # whose log it was, by number, 0: nobody's (leadership FO10); failover
     uint8_t failover_pad[120]
     int64_t role                         # LEADERSHIP_ and the epoch; the supervisor
     int64_t begun                        # its log ended there when it began to lead, and that is not all shown at
@@ -170,7 +170,8 @@ cdef struct WallPiece "mq_wall_piece":   # of the wall clock, between two steps
     int64_t wall_ms                      # what the wall clock showed there, at least
     int64_t spread_ms                    # and this more, at most: 0, if it is one piece
 
-cdef struct UnmeasuredTime "mq_unmeasured_time":     # between two boots, until it is believed (T12)
+# between two boots, until it is believed (store_clock T12)
+cdef struct UnmeasuredTime "mq_unmeasured_time":
     int64_t before                       # how many knots, or pieces, are older than it; 0: it is believed
     int64_t wall_ms                      # what the wall clock showed before it
     int64_t steady_ms                    # when it was over
@@ -264,7 +265,7 @@ cdef struct SubscriptionEntry "mq_subscription_entry":
     int32_t kind                         # SUBSCRIPTION_
     int32_t code_count
     int32_t codes[SUBSCRIPTION_CODE_COUNT_MAX]
-    int32_t life                         # raised when the place goes to another pair (T4)
+    int32_t life                         # raised when the place goes to another pair (tables T4)
     uint8_t group_length
     uint8_t topic_length
     uint8_t group[GROUP_LENGTH_MAX]
@@ -522,7 +523,7 @@ cdef struct ForwardHead "mq_forward_head":
     uint8_t fast_port
     int32_t part                         # PART_MORE | PART_NEXT | place << PART_PLACE_SHIFT
     int32_t passed                       # access control has let it pass; else the coordinator asks
-    int32_t urgent                       # others wait for it (N19)
+    int32_t urgent                       # others wait for it (forward N19)
 
 cpdef enum:
     PART_MORE = 1
@@ -540,7 +541,7 @@ cpdef enum:
     ANSWER_CLOSE = 3                     # close the connection
     ANSWER_DROP = 4                      # forget the parked request: it was answered
     ANSWER_OFFER = 5                     # as ANSWER_FRAME, but dropped when it is not read
-    ANSWER_TAKEN = 6                     # N5: `parked` shares and `body_size` bytes of it are done
+    ANSWER_TAKEN = 6              # forward N5: `parked` shares and `body_size` bytes of it are done
     FORWARD_PART_SHARE = 8               # shares of a part of a frame; a whole frame is one
     CONNECTION_SERVING_SHIFT = 48        # of a connection's id: the serving process's index ...
     CONNECTION_LIFE_SHIFT = 56           # ... and its incarnation, as far as it fits

@@ -103,3 +103,73 @@ def test_a_number_is_the_heading_of_one_section(page: str) -> None:
 ])
 def test_a_citation_of_another_form_or_of_nothing_is_found(text: str, wrong: list[str]) -> None:
     assert [citation for _, citation in troubles(text)] == wrong
+
+
+# -- rules (`held H2`) -----------------------------------------------------------------------------
+
+RULE = re.compile(r"^(?:#   | {0,4})([A-Z]{1,2}\d+)  +(?=\S)", re.M)        # where it is stated
+BESIDE = re.compile(r"(?:,| to| and| or|;|, and)? ")         # between two rules of one module
+UNCITED = ("CHANGELOG.md", "docs/roadmap.md", "docs/invariants.md")      # the last is made of heads
+
+
+def homes(root: Path) -> dict[str, list[Path]]:
+    """The files that state a rule of that id, without their ends."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted((root / "mqcore").rglob("*.p[xy]*")):
+        if path.suffix in (".pxd", ".pyx", ".py") and path.stem != "_native":
+            for rule in RULE.findall(path.read_text(encoding="utf-8")):
+                found.setdefault(rule, []).append(path.with_suffix(""))
+    return found
+
+
+HOMES = homes(ROOT)
+RULES = re.compile(rf"(?<![\w./'%`=+*<>-])(?<![^\"]\")(?:{'|'.join(HOMES)})"
+                   r"(?![\w/'%`=+*(]|\"(?!\"\")|\.\w|-\w| ==| =)")
+
+
+def cited_bare(text: str, path: Path) -> list[tuple[int, str]]:
+    """(line, rule) of each citation without its module, outside of the file that states it."""
+    found = []
+    module, end = "", 0                  # of the citation before
+    for match in RULES.finditer(text):
+        if path.with_suffix("") in HOMES[match[0]]:
+            continue
+        modules = {home.name for home in HOMES[match[0]]}
+        before = re.sub(r"[\s#]+$", " ", text[max(0, match.start() - 80):match.start()])
+        named = re.search(r"\b(\w+)(?:\.p[xy][dx]`?,)? $", before)
+        if named and named[1] in modules:
+            module = named[1]
+        elif not (module in modules and BESIDE.fullmatch(
+                re.sub(r"[\s#]+", " ", text[end:match.start()]))):
+            module = ""
+            found.append((text.count("\n", 0, match.start()) + 1, match[0]))
+        end = match.end()
+    return found
+
+
+def test_rules_are_cited_with_their_module() -> None:
+    """In the code and the documents; tests say in their names what they prove."""
+    wrong = []
+    for path in sources():
+        name = path.relative_to(ROOT)
+        is_code = name.parts[0] in ("mqcore", "workers") and path.suffix != ".c"
+        if is_code or (path.suffix == ".md" and str(name) not in UNCITED):
+            wrong += [f"{name}:{line}: {rule}" for line, rule in cited_bare(
+                path.read_text(encoding="utf-8"), path)]
+
+    assert len(HOMES) > 200
+    assert wrong == []
+
+
+@pytest.mark.parametrize(("text", "bare"), [
+    ("# as held H2 says (ring R1, R3 to R5)", []),
+    ("# as (H2) says", ["H2"]),
+    ("# held H2, R1", ["R1"]),
+    ("# held H2, ring R1 and\n#   R3", []),
+    ('invariant("R1", at < end)', []),
+    ("see `mqcore/shm/ring.pxd`, R1", []),
+    ("# held R1", ["R1"]),
+])
+def test_a_bare_rule_is_found(text: str, bare: list[str]) -> None:
+    assert [rule for _, rule in cited_bare(text, ROOT / "mqcore/elsewhere.pxd")] == bare
+    assert cited_bare("# R1 and R2", ROOT / "mqcore/shm/ring.pyx") == []

@@ -203,7 +203,9 @@ class Queues(Protocol):
 
     @property
     def settling(self) -> bool:
-        """Whether consumers do not see all yet that an elected master began with (FO10)."""
+        """
+        Whether consumers do not see all yet that an elected master began with (leadership FO10).
+        """
         ...
 
     def growth(self) -> Iterable[QueueGrowth]:

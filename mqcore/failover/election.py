@@ -1,6 +1,6 @@
 """
 The election of who leads, without clock, network or disk: it is told what is known here and what
-etcd has answered, and says what to ask next and what this broker is to be (FO1 to FO12:
+etcd has answered, and says what to ask next and what this broker is to be (leadership FO1 to FO12:
 shm/leadership.pxd).
 
 Each turn: `next` says what to ask; then one of `granted`, `seen`, `transacted`, or `lost`, says
@@ -119,11 +119,12 @@ class Election:
         self._resigned_until_ns = 0
         self._entering: set[int] = set()             # their numbers
         self._moving = Moving()
-        # FO4: number, and the state's revision then. What was asked before this process is lost.
+        # leadership FO4: number, and the state's revision then. What was asked before this process
+        # is lost.
         self._maybe = dict.fromkeys(waited_for if leads else (), UNREAD)
         self._led_ms = 0                 # when this broker led first, or this process ...
         self._led_end = 0                # ... and where its log ended then
-        self._former = former if leads else 0        # FO10 ...
+        self._former = former if leads else 0        # leadership FO10 ...
         self._claims = {claimed: former}             # ... of each epoch that was claimed
         self._shown = 0
         self.trouble = ""                # why this broker takes no part; "": it does
@@ -208,7 +209,7 @@ class Election:
             Master(me.member, me.address, me.ha, epoch)), lease)
 
     def _renew(self, view: View, here: Here) -> Transact:
-        """FO6: a new lease for our keys, by a transaction."""
+        """leadership FO6: a new lease for our keys, by a transaction."""
         lease = self._next_lease
         changes = [self._own(here, lease)]
         compared: list[tuple[str, int]] = []
@@ -220,7 +221,7 @@ class Election:
     # -- who leads ---------------------------------------------------------------------------------
 
     def _claim(self, view: View, here: Here) -> Transact | None:
-        """FO7, FO8."""
+        """leadership FO7, FO8."""
         me = self._me
         stale = view.master is not None and (
             (view.master.member, view.master.address) == (me.member, me.address))
@@ -235,7 +236,7 @@ class Election:
             return None
         alone_ns = here.now_ns - self._alone_since_ns
         wait_ns = 0 if self._is_best(view, here) else OTHERS_WAIT_MS * MS
-        is_last = bool(here.unable) or view.state.gap(here.first) > 0                # FO11, FO12
+        is_last = bool(here.unable) or view.state.gap(here.first) > 0        # leadership FO11, FO12
         if is_last:
             wait_ns += UNABLE_WAIT_LEASES * self._lease_ns
         if is_last if stale else alone_ns < wait_ns:
@@ -247,8 +248,8 @@ class Election:
 
     def _whose_log(self, state: State, here: Here) -> int:
         """
-        FO10: the number of who led in the last epoch of the log here; 0: that is this broker, or
-        none of the set. An epoch that was claimed here and not begun has changed no log.
+        leadership FO10: the number of who led in the last epoch of the log here; 0: that is this
+        broker, or none of the set. An epoch that was claimed here and not begun has changed no log.
         """
         if state.master == self._me.member and here.epoch < state.epoch:
             claimed_from = self._claims.get(state.epoch, 0)
@@ -259,7 +260,9 @@ class Election:
         return 0 if number == self._number else number
 
     def _found(self, view: View, here: Here) -> Transact | None:
-        """FO7: the very first one, when all had the time of a lease to show themselves."""
+        """
+        leadership FO7: the very first one, when all had the time of a lease to show themselves.
+        """
         if here.now_ns - self._first_look_ns <= self._lease_ns or not self._is_best(view, here):
             return None
         epoch = max([here.epoch, *(one.epoch for one in view.members.values())]) + 1
@@ -291,7 +294,7 @@ class Election:
              self._own(here, lease)), lease)
 
     def _resume(self, view: View, here: Here) -> Transact | None:
-        """FO9: the lease ran out, and nobody else has led since."""
+        """leadership FO9: the lease ran out, and nobody else has led since."""
         assert view.state is not None
         if here.now_ns < self._resigned_until_ns:    # the answer to that is lost
             return None
@@ -301,7 +304,9 @@ class Election:
             (self._master(self._leads, lease), self._own(here, lease)), lease)
 
     def _give_up(self, view: View, here: Here) -> Transact | None:
-        """FO11: where another one of the set is there that can do what this one cannot."""
+        """
+        leadership FO11: where another one of the set is there that can do what this one cannot.
+        """
         state = view.state
         assert state is not None
         others = len(self._candidates(view))
@@ -337,7 +342,10 @@ class Election:
 
     def _without_me(self, view: View, *, damaged: bool,
                     ) -> tuple[tuple[tuple[str, int], ...], tuple[Put, ...]]:
-        """FO11: what is compared, and changed, so that another one leads, and waits for others."""
+        """
+        leadership FO11: what is compared, and changed, so that another one leads, and waits for
+        others.
+        """
         compared = (self._names.master, view.master_at.revision)
         changes = (Put(self._names.master, None),)
         state = view.state
@@ -351,7 +359,7 @@ class Election:
     # -- the set -----------------------------------------------------------------------------------
 
     def _set(self, view: View, here: Here) -> Transact | None:
-        """FO2, FO3, FO12: who leaves the set, or else who comes in."""
+        """leadership FO2, FO3, FO12: who leaves the set, or else who comes in."""
         before = view.state
         assert before is not None
         state = replace(before, whole_from=max(
@@ -365,12 +373,14 @@ class Election:
         came = self._ready(view, state, here)
         if came:
             return self._write(view, state, {**state.stores, **came})
-        if self._maybe or state != before:                               # FO4
+        if self._maybe or state != before:                               # leadership FO4
             return self._write(view, state, dict(state.stores))
         return None
 
     def _show(self, state: State, here: Here) -> None:
-        """FO10: all that its log had when it began, if no other one can be elected without."""
+        """
+        leadership FO10: all that its log had when it began, if no other one can be elected without.
+        """
         members = _numbers(state) | self._entering | set(self._maybe)
         reports = [here.reports.get(number) for number in members - {self._number, self._former}]
         if all(one is not None and one.acked >= here.begun for one in reports):
@@ -384,7 +394,9 @@ class Election:
             adds=frozenset(member_number(*one) for one in stores.items()) - _numbers(state))
 
     def _without_late(self, view: View, state: State, here: Here) -> dict[int, str]:
-        """FO2: those who have not what was there for too long leave, the latest first."""
+        """
+        leadership FO2: those who have not what was there for too long leave, the latest first.
+        """
         others = [one for one in state.in_sync if one != self._me.member]
         number_of = {one: member_number(one, state.stores[one]) for one in others}
         there = self._candidates(view)
@@ -396,18 +408,22 @@ class Election:
                      for one, number in number_of.items() if one not in gone}
         patience_ms = self._rules.in_sync_timeout_ms
         if all(ms > patience_ms // 4 for ms in waited_ms.values()):
-            patience_ms += self._rules.lease_ms      # it may be this one's network (FO11)
-        # of several that were never there the former leader goes last: it has all of the log (FO10)
+            patience_ms += self._rules.lease_ms     # it may be this one's network (leadership FO11)
+        # of several that were never there the former leader goes last: it has all of the log
+        # (leadership FO10)
         late = sorted((-ms, number_of[one] == self._former, one)
                       for one, ms in waited_ms.items() if ms > patience_ms)
         spare = max(0, len(others) - len(gone) - self._rules.min_in_sync)
         gone |= {one for *_, one in late[:spare]}
-        if self._has_enough(view, state, here, gone):                    # FO12
+        if self._has_enough(view, state, here, gone):                    # leadership FO12
             gone |= {one for one in others if one in there and state.gap(there[one].first)}
         return {one: store for one, store in state.stores.items() if one not in gone}
 
     def _has_enough(self, view: View, state: State, here: Here, gone: Collection[int] = ()) -> bool:
-        """FO12: whether as many others of the set as have to be are near, and have all it keeps."""
+        """
+        leadership FO12: whether as many others of the set as have to be are near, and have all it
+        keeps.
+        """
         found = 0
         for member, one in self._candidates(view).items():
             report = here.reports.get(member_number(member, one.store))
@@ -424,7 +440,10 @@ class Election:
         return max(report.even_ms, self._led_ms)
 
     def _ready(self, view: View, state: State, here: Here) -> dict[int, str]:
-        """FO3: who may come in now, with its store; on the way, who is waited for from now on."""
+        """
+        leadership FO3: who may come in now, with its store; on the way, who is waited for from now
+        on.
+        """
         ready: dict[int, str] = {}
         near = {}
         has_enough = self._has_enough(view, state, here)
@@ -497,7 +516,7 @@ class Election:
                 view.master_at.lease in self._granted):
             if not self._leads:
                 self._begin(master.epoch, now_ns)
-            if master.epoch == self._leads:                              # FO6
+            if master.epoch == self._leads:                              # leadership FO6
                 self._hold(view.master_at.lease)
                 return
         if not self._leads:
@@ -526,7 +545,7 @@ class Election:
         self._entering |= asked.adds
 
     def lost(self, asked: Ask) -> None:
-        """FO4: the answer did not come. What was asked for may be done, now or later."""
+        """leadership FO4: the answer did not come. What was asked for may be done, now or later."""
         self._fresh = False
         if isinstance(asked, Transact):
             if asked.lease == self._next_lease:
@@ -540,7 +559,7 @@ class Election:
         self._moving = Moving()
 
     def _hold(self, lease: int) -> None:
-        """FO6: our key has this lease."""
+        """leadership FO6: our key has this lease."""
         if lease != self._lease:
             self._lease, self._lease_ns_at = lease, self._granted[lease]
         until = self._granted[lease] + self._lease_ns * (100 - DRIFT_PERCENT) // 100

@@ -45,7 +45,8 @@ class State:
     """
     The last election, and the set since: its ids, with the store that each one had when it came in.
 
-    whole_from  the log position from where on its members have the log (FO12); None: not known
+    whole_from  the log position from where on its members have the log (leadership FO12); None: not
+    known
     """
 
     epoch: int

@@ -1,6 +1,7 @@
 """
 Whether a broker that leads can do what it leads for: its log takes messages, and the others of the
-set take its log (FO11: shm/leadership.pxd). No clock and no disk: it is told what is known.
+set take its log (leadership FO11: shm/leadership.pxd). No clock and no disk: it is told what is
+known.
 """
 from __future__ import annotations
 

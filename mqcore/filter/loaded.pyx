@@ -34,7 +34,7 @@ cdef void filter_drop(FilterCache* cache, LoadedFilter* loaded) noexcept nogil:
 
 
 cdef bint make_ready(LoadedFilter* loaded) noexcept nogil:
-    """Check the copied chunk (FP1, FP2 of sql92_program.pxd)."""
+    """Check the copied chunk (sql92_program FP1, FP2)."""
     if loaded.kind == FILTER_PROGRAM:
         return filter_load(loaded.chunk, loaded.size, &loaded.program) == NULL
     if loaded.kind == FILTER_CODES:

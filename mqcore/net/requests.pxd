@@ -8,7 +8,7 @@ from mqcore.wire.header cimport Text
 
 cdef enum Handled:                     # what became of a request
     HANDLED = 0                        # answered, on its way, or needs no answer
-    HANDLE_STALL = 1                   # a ring is full (N3)
+    HANDLE_STALL = 1                   # a ring is full (transport N3)
     HANDLE_FORWARD = 2                 # the coordinator decides
     HANDLE_CLOSE = 3                   # its connection is closed
     HANDLE_WAIT = 4                    # as HANDLE_STALL, but no ring is full
@@ -90,8 +90,8 @@ cdef struct PullAnswer:
     const int32_t* sizes
 
 # How a front says what serving has to say; each connection belongs to one. What has no room is
-# dropped with its connection (N11). What has to be decided, and what is neither a send nor a pull, it
-# asks of the coordinator as a command of RocketMQ's (serving/handler.pxd).
+# dropped with its connection (memory N11). What has to be decided, and what is neither a send nor a
+# pull, it asks of the coordinator as a command of RocketMQ's (serving/handler.pxd).
 cdef struct Front:
     void* self                         # goes with each call
     int64_t (*bytes_came)(void* self, Connection* c, uint8_t* data, int64_t length) noexcept nogil

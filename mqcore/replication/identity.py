@@ -1,4 +1,7 @@
-"""Which store a member of an elected set has (FO8), so that an empty disk is not taken for it."""
+"""
+Which store a member of an elected set has (leadership FO8), so that an empty disk is not taken for
+it.
+"""
 from __future__ import annotations
 
 import secrets

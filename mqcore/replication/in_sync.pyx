@@ -21,7 +21,7 @@ from mqcore.shm.segment cimport doorbell_ring
 
 
 cdef bint is_same_slave(const Link* l, const Link* other) noexcept nogil:
-    """HM3."""
+    """master HM3."""
     if l.member or other.member:
         return l.member == other.member
     return l.host_length == other.host_length and memcmp(l.peer, other.peer, l.host_length) == 0
@@ -43,7 +43,7 @@ cdef void number_slave(Master* m, Link* l) noexcept nogil:
 
 
 cdef int64_t of_links(Master* m) noexcept nogil:
-    """HM3: the position that min_in_sync slaves have, -1: there are not so many."""
+    """master HM3: the position that min_in_sync slaves have, -1: there are not so many."""
     cdef int64_t least, best = INT64_MAX
     cdef uint32_t slaves
     cdef int i, k, count
@@ -99,7 +99,10 @@ cdef void take_members(Master* m) noexcept nogil:
 
 
 cdef int64_t of_set(Master* m) noexcept nogil:
-    """HM9: what all that are waited for have, -1: one of them is not there, or they are too few."""
+    """
+    master HM9: what all that are waited for have, -1: one of them is not there, or they are too
+    few.
+    """
     cdef int64_t least = INT64_MAX
     cdef Link* l
     cdef int i
@@ -153,7 +156,7 @@ cdef void in_sync_judge(Master* m) noexcept nogil:
     cdef int64_t position
     cdef int32_t present
     cdef bint changed
-    if m.hands_on:                     # HM11
+    if m.hands_on:                     # master HM11
         return
     position = of_set(m) if m.elected else of_links(m)
     present = position >= 0

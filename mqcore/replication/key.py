@@ -1,7 +1,7 @@
 """
-The words by which a slave shows a master of ours that it has the cluster's account (HM15, HS12): a
-code of the nonce that the master has drawn for this link, made with a key that is derived from the
-account's secret key. The words of one link open no other one.
+The words by which a slave shows a master of ours that it has the cluster's account (master HM15,
+slave HS12): a code of the nonce that the master has drawn for this link, made with a key that is
+derived from the account's secret key. The words of one link open no other one.
 """
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ cdef enum:
 cdef enum:
     BELL_KEY = 1 << 20                # of epoll; a link's is its place
     LISTENER_KEY = 1 << 16            # + its number
-    LINKS_MAX = CHECK_PLACES          # HM3: a bit for each
+    LINKS_MAX = CHECK_PLACES          # master HM3: a bit for each
     ADDRESS_LINKS_MAX = 16
     PEER_ADDRESS_BYTES = 16           # of IPv6; IPv4 is mapped
     ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
@@ -36,7 +36,7 @@ cdef enum:
     LINK_PIECES = 2                   # one is sent, and the next one judged
     UNSIGNED_MAX = 64
 
-cdef struct Network:                  # HM15: an IPv6 address, or an IPv4 one as ::ffff:0:0/96 has it
+cdef struct Network:          # master HM15: an IPv6 address, or an IPv4 one as ::ffff:0:0/96 has it
     uint8_t bytes[PEER_ADDRESS_BYTES]
     int bits                          # that count
 
@@ -48,15 +48,15 @@ cdef struct Link:
     int64_t heard_ms                  # its last report, or since it is there
     int64_t sent_ms                   # the last byte that it took
     bint ours
-    int64_t member                    # who it is, 0: it has not said it (HM3, HM9)
-    bint challenged                   # HM15 ...
+    int64_t member                    # who it is, 0: it has not said it (master HM3, HM9)
+    bint challenged                   # master HM15 ...
     int64_t expected[KEY_WORDS]       # ... by these words ...
     int key_words                     # ... so many came ...
     int64_t key_differs               # ... and 0: they were right
-    int slave                         # HM3: the same number for all links of one; while it has reported
-    Greet greet                       # HM8: what is to be said before the log
+    int slave              # master HM3: the same number for all links of one; while it has reported
+    Greet greet                       # master HM8: what is to be said before the log
     bint greeted
-    bint asks                         # HM10
+    bint asks                         # master HM10
     int64_t told                      # the last position that it was told
     uint8_t word[FRAME_HEAD_SIZE + TELL_SIZE]
     int word_left                     # bytes of it that it has not taken
@@ -72,10 +72,10 @@ cdef struct Link:
     int64_t left                      # bytes of this frame's body
     int file                          # of the segment of `position`, -1: none
     int64_t file_base
-    bint checking                     # HM12: its place there is taken for it ...
+    bint checking                     # master HM12: its place there is taken for it ...
     bint waits                        # ... and without an answer it cannot go on
     int64_t checked_to                # below it the bytes are right, and in memory
-    int pieces[LINK_PIECES]           # of what is checked, in memory (CK7), ascending
+    int pieces[LINK_PIECES]           # of what is checked, in memory (checked CK7), ascending
     int piece_count
     bint damaged                      # ... and at checked_to a record begins that is not
     int64_t goal                      # our end at goal_ms; when it has that, ...
@@ -95,17 +95,17 @@ cdef struct Master:
     int epoll
     int listeners[MASTER_LISTENERS_MAX]
     int listener_count
-    bint listening                    # HM7: not while the second's accepts are used up
+    bint listening                    # master HM7: not while the second's accepts are used up
     int64_t second
     int accepted                      # in this second
-    const uint8_t* greeting           # the words of HM8, NULL: none are said
+    const uint8_t* greeting           # the words of master HM8, NULL: none are said
     int64_t greeting_size
     bint gated                        # the writer waits for what slaves have ...
     bint shows                        # ... or the dispatcher (dispatch.pxd, D5)
     int min_in_sync
-    bint elected                      # HM9
-    bint hands_on                     # HM11
-    bint guarded                      # HM15
+    bint elected                      # master HM9
+    bint hands_on                     # master HM11
+    bint guarded                      # master HM15
     bint has_key
     uint8_t key[CLUSTER_KEY_SIZE]
     Network networks[UNSIGNED_MAX]
@@ -122,4 +122,4 @@ cdef struct Master:
     Note notes[MASTER_NOTES_MAX]
     int notes_count
     int64_t notes_lost
-    Linger linger                     # HM13
+    Linger linger                     # master HM13

@@ -1,7 +1,8 @@
 # The end of a followed log that sends it: what slaves of stock brokers and of ours hear (ha.md 2).
 #
-#   HM1  Only published bytes are sent: nobody has what the writer may take back (A4). So in sync mode a
-#        slave gets what is on our disk, unless sync_show_unflushed; else what is in the file.
+#   HM1  Only published bytes are sent: nobody has what the writer may take back (append A4). So in
+#        sync mode a slave gets what is on our disk, unless sync_show_unflushed; else what is in the
+#        file.
 #   HM2  A report is believed up to what its link was sent, a link's first one up to our end. One beyond
 #        that, or a number that is no position, closes the link and moves nothing.
 #   HM3  `replicated` is what min_in_sync slaves have reported, each by any of its links, and never goes
@@ -22,17 +23,19 @@
 #        in a second, ACCEPTS_A_TURN before those that came are heard: a link that is gone already holds no place.
 #   HM8  One of ours is told whose log it is, with the bytes below its end (greet.pxd), when it has said where
 #        that is; it is sent the log from where it then says again.
-#   HM9  In an elected set (FO1) `replicated` is the least of the reports of those who are waited for, and
-#        others are present when all of them have a link, at least min_in_sync. A member is who has its number
-#        (shm/members.py); a later link of the same one closes the first.
+#   HM9  In an elected set (leadership FO1) `replicated` is the least of the reports of those who
+#        are waited for, and others are present when all of them have a link, at least min_in_sync.
+#        A member is who has its number (shm/members.py); a later link of the same one closes the
+#        first.
 #   HM10  One of ours that has asked with TELL, once, behind its greeting, is told `replicated` when it has grown, in
-#        an elected set what is shown (G9): a frame at the place TELL, of those 8 bytes. Nobody else ever is.
+#        an elected set what is shown (replica_gate G9): a frame at the place TELL, of those 8
+#        bytes. Nobody else ever is.
 #   HM11  A slave that hands its log on counts nothing: its slaves have what their master may yet take back. It tells
-#        them what it shows itself (G9, G10).
+#        them what it shows itself (replica_gate G9, G10).
 #   HM12  What was there before this run began, or may come from the disk, is held against its checksums
 #        before it is sent, as for a pull (checked.pxd). The first record that is wrong ends the link: nobody gets it.
-#   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for (G11): who
-#        was rung looks for that before it sleeps again (linger.pxd).
+#   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for
+#        (replica_gate G11): who was rung looks for that before it sleeps again (linger.pxd).
 #   HM14  Without a slave it rests (shm/segment.pxd): the log's growth does not wake it.
 #   HM15  Where it is guarded, the first position of a link of ours is answered with a nonce of 16 random bytes.
 #        Its next position counts only behind the words that the cluster's account makes of that nonce (key.py):

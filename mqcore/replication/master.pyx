@@ -344,7 +344,7 @@ cdef bint next_frame(Master* m, Link* l, int64_t published, int64_t now_ms) noex
 
 
 cdef int64_t known_end(Master* m) noexcept nogil:
-    """Below it others have the log, as far as is known here (HM11, FO10)."""
+    """Below it others have the log, as far as is known here (HM11, leadership FO10)."""
     if m.hands_on:
         return shown_end(m.shm, load_i64_acquire(&m.shm.log.published))
     return replicated_end(m.shm) if m.elected else load_i64_acquire(&m.shm.replica_gate.replicated)

@@ -57,13 +57,16 @@ cdef enum:
 
 
 cdef bint are_twins(const Link* l, const Link* other) noexcept nogil:
-    """Whether two slaves have one id (HM3): the elder link is heard of while the younger one lives."""
+    """
+    Whether two slaves have one id (master HM3): the elder link is heard of while the younger one
+    lives.
+    """
     return l.reported and other.reported and l.member and l.member == other.member and min(
         l.heard_ms, other.heard_ms) > max(l.opened_ms, other.opened_ms) + TWIN_MS
 
 
 cdef bint master_follows(Master* m) noexcept nogil:
-    """Whether there is a slave that gets what comes (HM14)."""
+    """Whether there is a slave that gets what comes (master HM14)."""
     cdef int i
     for i in range(LINKS_MAX):
         if m.links[i].reported:
@@ -90,9 +93,9 @@ cdef class MasterLoop:
     log_folders: where the segments are (log_folders.pxd); listeners: descriptors of listening sockets
     that do not block; gated: the writer waits for slaves, shows: the dispatcher does; greeting: what slaves
     of ours are told of the log first (greeting.py), empty: nothing; elected: who is waited for is said in
-    shared memory (HM9); hands_on: the log is a master's (HM11); open_to: where slaves have to show the
-    cluster's account, the networks that need not (key.py), None: none has to (HM15). Raises OSError,
-    ValueError.
+    shared memory (master HM9); hands_on: the log is a master's (master HM11); open_to: where slaves
+    have to show the cluster's account, the networks that need not (key.py), None: none has to
+    (master HM15). Raises OSError, ValueError.
     """
 
     def __cinit__(self, Segment segment not None, bytes log_folders, listeners, *, bint gated=False,
@@ -201,7 +204,10 @@ cdef class MasterLoop:
         self.m.housekeeping_ms = housekeeping_ms
 
     def slow_down(self, int64_t rate) -> None:
-        """What is not of the moment goes out at `rate` bytes a second at most; 0: as it can (CK6)."""
+        """
+        What is not of the moment goes out at `rate` bytes a second at most; 0: as it can
+        (checked CK6).
+        """
         store_i64_release(&self.m.checker.rate, rate)
 
     def run(self, int64_t slice_ms, bint until_even=False) -> None:
@@ -230,7 +236,7 @@ cdef class MasterLoop:
                 if master_follows(self.m):
                     doorbell_arm(self.m.slot)
                 else:
-                    doorbell_rest(self.m.slot)                           # HM14
+                    doorbell_rest(self.m.slot)                           # master HM14
                 rung = master_wait(self.m, 0 if master_has_work(self.m) else left_ms)
                 doorbell_disarm(self.m.slot)
                 if rung and self.m.gated:
@@ -238,17 +244,20 @@ cdef class MasterLoop:
 
     @property
     def checks(self) -> int:
-        """How often the thread was asked that reads and judges what is not of the moment (HM12)."""
+        """
+        How often the thread was asked that reads and judges what is not of the moment
+        (master HM12).
+        """
         return self.m.checker.asked
 
     @property
     def kept(self) -> int:
-        """Pieces of the log that are in memory for slaves now (CK7)."""
+        """Pieces of the log that are in memory for slaves now (checked CK7)."""
         return checker_pieces(self.m.checker)
 
     @property
     def lingered(self) -> int:
-        """How often it has looked for what the writer is about to publish (HM13)."""
+        """How often it has looked for what the writer is about to publish (master HM13)."""
         return self.m.linger.count
 
     def slaves(self) -> list[tuple[str, bool, int, int]]:

@@ -83,7 +83,7 @@ cdef bint is_in_network(const Network* network, const uint8_t* address) noexcept
 
 
 cdef bint link_is_let_in(Master* m, const Link* l) noexcept nogil:
-    """HM15."""
+    """master HM15."""
     cdef uint8_t address[ADDRESS_SIZE]
     cdef int i
     if not m.guarded or (l.challenged and l.key_words == KEY_WORDS and l.key_differs == 0):

@@ -16,10 +16,11 @@
 #        empty log wants everything, and that frames may be long.
 #   HS7  One of ours answers with a greeting, one on a link: whose log it has (greeting.py). Nothing is read
 #        before the caller has believed it, and the end is reported again.
-#   HS8  A slave says who it is with its first word: ANNOUNCE less its broker.id (HM3), or, as a member of an
-#        elected set, less its number (FO3).
-#   HS9  Who reads of what others have alone (G9) asks for it behind a greeting that offers it, with TELL before the
-#        report. Frames at the place TELL then say it, wherever frames may stand; they are no part of the log.
+#   HS8  A slave says who it is with its first word: ANNOUNCE less its broker.id (master HM3), or,
+#        as a member of an elected set, less its number (leadership FO3).
+#   HS9  Who reads of what others have alone (replica_gate G9) asks for it behind a greeting that
+#        offers it, with TELL before the report. Frames at the place TELL then say it, wherever
+#        frames may stand; they are no part of the log.
 #   HS10  A master that does not greet may have any log. Where that is asked for (`proves`), one that does not, behind
 #        a report that is not 0, ends the link, or has to send the last bytes of the log here again: the
 #        first report is that far below the end. One that differs, or none of them, ends the link, and the
@@ -27,8 +28,9 @@
 #        empty frame there says that it has none.
 #   HS11  Behind one small request it looks for its result before it sleeps (linger.pxd): somebody may wait
 #        for the report.
-#   HS12  A master that answers the first position with a nonce (HM15) gets the words that the cluster's account makes
-#        from it (key.py), once on a link, and the position again. Without an account the link ends.
+#   HS12  A master that answers the first position with a nonce (master HM15) gets the words that
+#        the cluster's account makes from it (key.py), once on a link, and the position again.
+#        Without an account the link ends.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot

@@ -212,7 +212,7 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
             return False
         s.next = position
         s.taken = position + s.overlap_left
-        store_i32_release(&s.shm.replica_gate.untold, not s.asked)       # G10
+        store_i32_release(&s.shm.replica_gate.untold, not s.asked)       # replica_gate G10
     if position != s.next:
         link_end(s, NOTE_OTHER_PLACE, position)
         return False
@@ -284,7 +284,7 @@ cdef int64_t feed_word(Slave* s, const uint8_t* data, int64_t size) noexcept nog
     if told > load_i64_acquire(&s.shm.replica_gate.told):
         store_i64_release(&s.shm.replica_gate.told, told)
         doorbell_grew(&s.shm.slots[SLOT_DISPATCHER])
-        doorbell_grew(&s.shm.slots[SLOT_HA_MASTER])          # HM11
+        doorbell_grew(&s.shm.slots[SLOT_HA_MASTER])          # master HM11
     return part
 
 

@@ -100,7 +100,7 @@ cdef class SlaveLoop:
         Follow over this socket from now on: it does not block, its connect has begun, and it is this
         object's. There is no link, and `ready`. below: the bytes of the log here up to `end`, where it
         ends, that a master sends again if it does not greet; b"": it has to greet; None: it
-        is believed (HS10). Raises OSError.
+        is believed (slave HS10). Raises OSError.
         """
         cdef epoll_event event
         event.events = EPOLLIN | EPOLLOUT | EPOLLET
@@ -116,20 +116,20 @@ cdef class SlaveLoop:
             raise OSError(errno, os.strerror(errno))
 
     def take_key(self, bytes key not None) -> None:
-        """The key of the cluster's account, for the next link (HS12); b"": it has none."""
+        """The key of the cluster's account, for the next link (slave HS12); b"": it has none."""
         if len(key) not in (0, CLUSTER_KEY_SIZE):
             raise ValueError(f"{len(key)} bytes of a key")
         memcpy(self.s.key, <const char*>key, len(key))
         self.s.has_key = len(key) > 0
 
     def greeting(self) -> bytes:
-        """What a master of ours said of its log, after NOTE_GREETED (HS7)."""
+        """What a master of ours said of its log, after NOTE_GREETED (slave HS7)."""
         return self.s.kept[:self.s.greeting] if self.s.greeted else b""
 
     def go_on(self, bint asks=False) -> None:
         """
         The log that a greeting spoke of is the one here: it may be sent. asks: and so what others
-        have of it, which the greeting has offered (HS9).
+        have of it, which the greeting has offered (slave HS9).
         """
         self.s.asks = asks
         believe(self.s)
@@ -145,12 +145,12 @@ cdef class SlaveLoop:
 
     @property
     def ready(self) -> bool:
-        """Whether the writer has answered what an earlier link brought (HS5)."""
+        """Whether the writer has answered what an earlier link brought (slave HS5)."""
         return not self.s.failed
 
     @property
     def lingered(self) -> int:
-        """How often it has looked for a result of the writer before it slept (HS11)."""
+        """How often it has looked for a result of the writer before it slept (slave HS11)."""
         return self.s.linger.count
 
     def run(self, int64_t slice_ms) -> None:

@@ -67,7 +67,7 @@ class Forwarded(NamedTuple):
     shares: int                # for `taken`, when it is done
     size: int
     passed: bool               # access control lets it pass; else it is to be asked
-    urgent: bool               # others wait for it (N19)
+    urgent: bool               # others wait for it (forward N19)
 
 
 class Closed(NamedTuple):
@@ -136,7 +136,7 @@ cdef class CoordinatorRings:
     cdef list waiting                 # per serving process: answers that found no room
     cdef list waiting_bytes
     cdef dict begun                   # (serving, place): the LongFrame that is not whole yet
-    cdef dict done                    # connection: shares and bytes that are done and not said (N5)
+    cdef dict done            # connection: shares and bytes that are done and not said (forward N5)
     cdef int lives[SERVING_COUNT_MAX]      # incarnation of each serving process
     cdef bint gathering               # answers wait for `push_waiting`
     cdef readonly int64_t dropped     # answers that were given up: their serving process is stuck
@@ -211,7 +211,7 @@ cdef class CoordinatorRings:
         cdef LongFrame frame
         if not head.part & PART_NEXT:
             frame = self.begun.get(key)
-            if frame is not None:      # it goes on from its beginning (N16)
+            if frame is not None:      # it goes on from its beginning (asked N16)
                 self.taken(frame.connection, 0, frame.size)
             self.begun[key] = LongFrame(
                 head.connection, FRAME_HEADER_WORD + (load_i32(part) & FRAME_HEADER_LENGTH_MASK),
@@ -238,7 +238,7 @@ cdef class CoordinatorRings:
         return self.segment.shm.slots[SLOT_SERVING + serving].incarnation & CONNECTION_LIFE_MASK
 
     def is_stale(self, uint64_t connection) -> bool:
-        """Whether a connection was one of a serving process that has ended (N4)."""
+        """Whether a connection was one of a serving process that has ended (transport N4)."""
         cdef int serving = <int>(connection >> CONNECTION_SERVING_SHIFT & 0xFF)
         return (serving >= self.segment.shm.head.serving_count
                 or <int>(connection >> CONNECTION_LIFE_SHIFT) != self.life(serving))
@@ -284,7 +284,10 @@ cdef class CoordinatorRings:
         return False
 
     def taken(self, uint64_t connection, int shares, int64_t size) -> None:
-        """So much of a connection's is done (N5); it hears so with the next answer, or `say_taken`."""
+        """
+        So much of a connection's is done (forward N5); it hears so with the next answer, or
+        `say_taken`.
+        """
         before = self.done.get(connection, (0, 0))
         self.done[connection] = (before[0] + shares, before[1] + size)
 
@@ -312,7 +315,7 @@ cdef class CoordinatorRings:
         self.put(connection, ANSWER_FRAME, parts, parked)
 
     def offer(self, uint64_t connection, bytes frame) -> None:
-        """As `send`, but dropped when the connection does not read (N6)."""
+        """As `send`, but dropped when the connection does not read (answers N6)."""
         self.put(connection, ANSWER_OFFER, [frame], 0)
 
     def redo(self, uint64_t connection, int32_t parked, bytes header=b"") -> None:

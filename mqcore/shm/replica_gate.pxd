@@ -3,7 +3,8 @@
 #
 #   G9   Shown is what who replicates has counted here, or a master has told of, or what lies below the epoch that
 #        a master began: it began it with all of its log. Where masters are elected that waits until all who
-#        may be elected next have it (FO10). None of the three is ever cut; each only grows in a run.
+#        may be elected next have it (leadership FO10). None of the three is ever cut; each only
+#        grows in a run.
 #   G10  A master that cannot tell, a stock one, is followed as it is: all that comes is shown.
 from libc.stdint cimport int64_t
 

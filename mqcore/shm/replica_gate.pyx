@@ -52,7 +52,9 @@ cdef class ReplicaPen:
 
     @property
     def settling(self) -> bool:
-        """Whether consumers do not see all yet that an elected master began with (FO10)."""
+        """
+        Whether consumers do not see all yet that an elected master began with (leadership FO10).
+        """
         return is_settling(&self.segment.shm)
 
     def keep(self, int64_t position) -> None:

@@ -23,7 +23,7 @@ cdef class RunClock:
         self.segment = segment
 
     def passed_ms(self, int64_t wall_ms) -> int:
-        """How long ago, at least, the wall clock showed this (T10)."""
+        """How long ago, at least, the wall clock showed this (store_clock T10)."""
         cdef StoreClock view
         cdef int64_t wall, steady
         view.count = 0
@@ -34,7 +34,9 @@ cdef class RunClock:
         return store_clock_passed(&view, wall_ms, steady)
 
     def state(self) -> dict:
-        """The state from which the next run continues this clock: numbers and lists (T11)."""
+        """
+        The state from which the next run continues this clock: numbers and lists (store_clock T11).
+        """
         cdef int64_t wall, steady
         clocks_ms(&wall, &steady)
         return clock_state(self.segment.shm.clock, wall, steady)
@@ -43,7 +45,7 @@ cdef class RunClock:
         """
         Before the first process: continue from the `state` of the run before, None: there was none.
         same_boot: of the machine; known_wall_ms: when the store's youngest file was written, 0:
-        it has none (T12).
+        it has none (store_clock T12).
         """
         cdef int64_t wall, steady
         clocks_ms(&wall, &steady)

@@ -466,7 +466,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
     cdef int64_t append_bytes = 1 << 20
     if not 1 <= serving_count <= SERVING_COUNT_MAX:
         raise ValueError(f"serving_count: expected 1 to {SERVING_COUNT_MAX}, got {serving_count}")
-    while append_bytes < 2 * (message_bytes_max + 131072):     # R5, with head and properties
+    while append_bytes < 2 * (message_bytes_max + 131072):     # ring R5, with head and properties
         append_bytes *= 2
     head.magic = SHM_MAGIC
     head.layout_version = SHM_LAYOUT_VERSION

@@ -25,7 +25,7 @@ class PathError(ValueError):
 
 
 def folder_name_trouble(name: str) -> str | None:
-    """Why a queue's topic cannot be called so; None when it can (O1)."""
+    """Why a queue's topic cannot be called so; None when it can (names O1)."""
     if name in ("", ".", ".."):
         return f"{name!r} is no name: expected one that a folder can have"
     found = _FORBIDDEN.search(name)

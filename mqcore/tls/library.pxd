@@ -98,7 +98,7 @@ cdef enum:                             # of OpenSSL
     MODE_RELEASE_BUFFERS = 0x10
 
 cpdef enum:
-    EMPTY_BYTES_MAX = 64 << 10         # TL6: of records without data, from one peer
+    EMPTY_BYTES_MAX = 64 << 10         # tls TL6: of records without data, from one peer
 
 # Opens it when it is first asked for. Raises TlsLibraryError, which says what was looked for.
 cdef const TlsLibrary* tls_library() except NULL

@@ -85,7 +85,7 @@ def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
     """
     21 when the offset lies outside the queue (broker.md 6.2, 6.4); None when it does not, and in a
     slave, which moves nobody's. Nor is who read at the former leader moved back by one that was
-    just elected (FO10).
+    just elected (leadership FO10).
     """
     if core.settings.is_slave:
         return None

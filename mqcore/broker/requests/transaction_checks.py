@@ -57,7 +57,7 @@ class TransactionChecks:
         Send a check to one producer of `group`; False: none is there: the next round asks.
 
         One that reads what it is sent, if there is one among the next TRIES_MAX; else the last of
-        these, where it is dropped when too much is unread (broker.md 5.6; N6 of
+        these, where it is dropped when too much is unread (broker.md 5.6; answers N6 of
         mqcore/net/serving/answers.pxd).
         """
         members = self._core.clients.producers.get(group)

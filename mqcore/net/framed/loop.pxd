@@ -2,9 +2,9 @@
 # TLS, crowds and slices are the transport's business; what a frame means is Python's.
 #
 #   FL1  Python has one frame of a connection at a time. What comes meanwhile stays in the connection's
-#       buffer, and it is not read (N3).
-#   FL2  The frame that Python has counts as memory of its connection until it is done (N11); a connection
-#       whose peer went meanwhile stays until all that it sent is done (N8).
+#       buffer, and it is not read (transport N3).
+#   FL2  The frame that Python has counts as memory of its connection until it is done (memory N11);
+#       a connection whose peer went meanwhile stays until all that it sent is done (transport N8).
 from libc.stdint cimport int64_t
 
 from mqcore.layout cimport WorkerSlot
@@ -20,7 +20,7 @@ cdef struct Framed:
     WorkerSlot slot                    # only this loop's
     void* loop                         # whose this is: the FramedLoop
     int64_t frame_bytes_max
-    bint others_wait                   # N20: there is work of Python's
+    bint others_wait                   # work N20: there is work of Python's
 
 cdef class FramedLoop:
     cdef Framed* f

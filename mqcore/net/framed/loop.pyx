@@ -171,7 +171,7 @@ cdef class FramedLoop:
         What came since the last one: (id, what), where `what` is (host, port) of a connection that
         begins, bytes of a frame, or None when it has ended.
 
-        others_wait: there is work for connections, for which crowds that begin wait (N20).
+        others_wait: there is work for connections, for which crowds that begin wait (work N20).
         """
         cdef Transport* t = &self.f.transport
         cdef int count

@@ -48,5 +48,6 @@ cdef struct Remoting:
 cdef inline AccessShare* access_of(Connection* c) noexcept nogil:
     return <AccessShare*>c.of_front
 
-# All whole frames of `data`, as far as N2, N3 and N9 let it (Above.bytes_came). remoting: a Remoting*.
+# All whole frames of `data`, as far as transport N2, N3 and work N9 let it (Above.bytes_came).
+# remoting: a Remoting*.
 cdef int64_t cut_frames(void* remoting, Connection* c, uint8_t* data, int64_t length) noexcept nogil

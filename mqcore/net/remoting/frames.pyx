@@ -41,8 +41,8 @@ cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
 cdef inline int admit(Remoting* r, Connection* c, Request* request) noexcept nogil:
     """
     The one door to whatever serves: each request passes here, once, before anything is done for it.
-    Who may ask for what is decided here (AR3). Of an `unusual` one only the coordinator can tell
-    what it asks for, and decides. What the coordinator gives back has passed already.
+    Who may ask for what is decided here (access AR3). Of an `unusual` one only the coordinator can
+    tell what it asks for, and decides. What the coordinator gives back has passed already.
     """
     cdef uint64_t id = c.id
     cdef int result
@@ -78,7 +78,7 @@ cdef int handle_frame(Remoting* r, Connection* c, const uint8_t* frame, int32_t 
         return HANDLE_CLOSE
     request.unusual = result == HEADER_UNUSUAL or (r.fields != NULL and r.fields.more)
     if c.life == LIFE_HUNG_UP and (request.unusual or not counts_without_answer(&request.header)):
-        return HANDLED                                                           # N8
+        return HANDLED                                                           # transport N8
     request.frame = frame
     request.length = length
     request.header_length = header_length

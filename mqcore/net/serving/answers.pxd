@@ -1,5 +1,6 @@
 # What the coordinator answers, through `answers`: frames for connections, parked requests to be run.
-# A connection with more than OUT_MAX_BYTES of answers that it does not read is closed (N2).
+# A connection with more than OUT_MAX_BYTES of answers that it does not read is closed
+# (transport N2).
 #
 #   N6  What a connection did not ask for (a question about a transaction) is dropped while it has
 #       more than OUT_OFFER_BYTES unread. The coordinator is told who does not read (OUT_HIGH_BYTES),

@@ -33,7 +33,7 @@ cdef enum:
     ANSWER_KEEP_BYTES = 1 << 20
     OUT_LOW_BYTES = OUT_HIGH_BYTES // 2     # N6: below this it reads again
     OUT_OFFER_BYTES = 4 << 20          # N6
-    OUT_MAX_BYTES = 32 << 20           # N2: answers that were asked for before; more than any one
+    OUT_MAX_BYTES = 32 << 20   # transport N2: answers that were asked for before; more than any one
 
 
 cdef bint gather(Answers* a, const ForwardHead* head, const uint8_t* part,

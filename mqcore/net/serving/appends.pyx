@@ -115,7 +115,7 @@ cdef int32_t put_code(Appends* a, int32_t status, const char** remark) noexcept 
 
 cdef void answer(Appends* a, Connection* c, const AppendResult* result,
                  const int64_t* positions, bint safe) noexcept nogil:
-    """Of a send or the end of a transaction whose result is here; safe: see FO5."""
+    """Of a send or the end of a transaction whose result is here; safe: see leadership FO5."""
     cdef SendAnswer said
     said.remark = NULL
     said.code = put_code(a, PUT_SLAVE_NOT_AVAILABLE if result.status == PUT_OK and not safe

@@ -3,7 +3,7 @@
 #   N16  What a coordinator that died had in its hands is answered once by us: whether it was done is
 #        not known. What it had not taken from the ring its successor does; that has ORPHAN_LIFE_MS for
 #        it from when it runs, and ASKED_LIFE_MS passes at most. A frame that was half on its way in
-#        parts goes to the successor from its beginning (N15).
+#        parts goes to the successor from its beginning (forward N15).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.transport.transport cimport Connection, Transport
@@ -23,7 +23,7 @@ cdef struct Asking:
 # with more than ASKED_MAX the oldest is forgotten.
 cdef void asked_add(Asking* a, Connection* c, const Header* header) noexcept nogil
 # A frame for the connection came from the coordinator: what it answers is settled; what it asks may be
-# answered (N24).
+# answered (forward N24).
 cdef void asked_answered(Connection* c, const uint8_t* frame, int64_t length) noexcept nogil
 # The coordinator is another one since now.
 cdef void asked_orphaned(Asking* a) noexcept nogil

@@ -4,7 +4,8 @@
 #   N5  What the coordinator has of one connection and has not done is bounded (FORWARDS_MAX shares,
 #       FORWARD_SHARE_BYTES), and so is what it has of all (ALL_FORWARDS_MAX, ALL_FORWARD_BYTES; who
 #       has nothing there passes up to NEWS_MAX, what others' lives depend on up to more): it says
-#       what is done (ANSWER_TAKEN). What is beyond waits in its connection's buffer as in N3.
+#       what is done (ANSWER_TAKEN). What is beyond waits in its connection's buffer as in
+#       transport N3.
 #   N14  The coordinator hears of the end of every connection that it knew, and that one reads again:
 #       such a word waits for room (Forwarding.words), and no later frame goes before it.
 #   N15  Frames that go to the coordinator in parts have LONG_FRAMES_MAX places a process, given in the
@@ -16,9 +17,10 @@
 #        coordinator can read is never urgent, and never kept.
 #   N22  Of each connection its last heartbeat is kept with the goodbyes since, for a coordinator that
 #        starts anew: all that is kept of it, or nothing, never an older state. It counts as its memory
-#        (N11). For what is more than KEPT_EACH_BYTES of each there is a quarter of that sum; one
-#        connection gets half of the room that it finds, and none where others would have to end for it.
-#        While the parts of one are repeated, in a place of their own, the connection's next frame waits.
+#        (memory N11). For what is more than KEPT_EACH_BYTES of each there is a quarter of that sum;
+#        one connection gets half of the room that it finds, and none where others would have to end
+#        for it. While the parts of one are repeated, in a place of their own, the connection's next
+#        frame waits.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore.layout cimport LONG_FRAMES_MAX
@@ -59,7 +61,7 @@ cdef struct Forwarding:
     bint[LONG_FRAMES_MAX] long_frames  # places of frames that go in parts: taken
     int64_t long_tickets               # N15: that were given ...
     int64_t long_tickets_done          # ... and of these: that have had their place, or went away
-    Asking asking                      # N16
+    Asking asking                      # asked N16
 
 cdef bint forwarding_open(Forwarding* f) noexcept nogil                # False: no memory
 # A whole frame. park: Park (parked.pxd); body_stays: send only the header. Handled.
@@ -71,11 +73,11 @@ cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil
 # The coordinator has done them; what its predecessor had was forgotten.
 cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
                       int64_t length) noexcept nogil
-# N6: it does not read (False: the coordinator is not told now); it reads again.
+# answers N6: it does not read (False: the coordinator is not told now); it reads again.
 cdef bint forward_unread(Forwarding* f, Connection* c) noexcept nogil
 cdef void forward_reads(Forwarding* f, Connection* c) noexcept nogil
 cdef bint forward_words(Forwarding* f) noexcept nogil  # N14: what waits; False: some still does
-# This process is new: the coordinator looks at its incarnation, by which it knows (N4).
+# This process is new: the coordinator looks at its incarnation, by which it knows (transport N4).
 cdef void forward_hello(Forwarding* f) noexcept nogil
 # If the coordinator started anew it is told who is connected here, by the heartbeats they sent last
 # and the goodbyes since (N22); what finds no room goes with the next calls of the second.

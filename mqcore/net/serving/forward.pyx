@@ -249,8 +249,8 @@ cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil:
 
 cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noexcept nogil:
     """
-    A frame in parts (R5). It waits in its connection's buffer until the last of them is in the ring,
-    of which the connection never has more than a quarter (N5): others go between the parts.
+    A frame in parts (ring R5). It waits in its connection's buffer until the last of them is in the
+    ring, of which the connection never has more than a quarter (N5): others go between the parts.
     """
     cdef ForwardShare* own = forwarding_of(c)
     cdef const Header* header = &request.header
@@ -396,7 +396,7 @@ cdef void meet_coordinator(Forwarding* f) noexcept nogil:
                        -forwarding_of(f.transport.connections[i]).count)
             forwarding_of(f.transport.connections[i]).count = 0
             forwarding_of(f.transport.connections[i]).bytes = 0
-            forwarding_of(f.transport.connections[i]).long_sent = 0          # N16
+            forwarding_of(f.transport.connections[i]).long_sent = 0          # asked N16
             forwarding_of(f.transport.connections[i]).questions = 0
             f.transport.connections[i].tell_below = 0
     asked_orphaned(&f.asking)

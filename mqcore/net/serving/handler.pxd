@@ -33,8 +33,8 @@ cdef void redo_request(RequestHandler* h, Connection* c, const uint8_t* header, 
 # What another front asks for, in no protocol's words, under the limits of its address. What the
 # coordinator has to decide goes there as the command that says the same, and waits here as
 # RocketMQ's own does: topics and groups are made, offsets out of range settled, sends keep their
-# order (N7). With access control the coordinator decides about all requests (AR3). send, pull: one of
-# them, the other one NULL; bytes: that were read for it. Handled.
+# order (send N7). With access control the coordinator decides about all requests (access AR3).
+# send, pull: one of them, the other one NULL; bytes: that were read for it. Handled.
 cdef int front_ask(RequestHandler* h, Connection* c, const SendRequest* send, const PullRequest* pull,
                    int64_t bytes) noexcept nogil
 # Anything else that the coordinator knows (HACKING.md, "Request codes"): a command without its end,

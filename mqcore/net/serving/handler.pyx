@@ -192,7 +192,7 @@ cdef void redo_request(RequestHandler* h, Connection* c, const uint8_t* header, 
     cdef Request request
     cdef Asker asker
     cdef int result = HANDLE_FORWARD
-    request.account = NULL             # AR3
+    request.account = NULL             # access AR3
     if header_read(header, header_length, binary, &request.header) != HEADER_READ:
         return
     request.body = body

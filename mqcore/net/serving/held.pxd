@@ -13,11 +13,12 @@
 #       most is answered early, as if its time were over. Who holds most gets no further place.
 #   H7  An arrival makes its queue due: a pass over its pulls, HELD_WORK in a turn, goes on in later
 #       turns, queue after queue, until each pull was looked at once since. A pull whose connection
-#       has used up its slice (N9), or does not read (N2), goes on when that has changed.
-#   H8  Of the reads of the disk that may wait (J2) a connection has at most a quarter of what is free;
-#       its next pull waits in its buffer as in N3.
+#       has used up its slice (work N9), or does not read (transport N2), goes on when that has
+#       changed.
+#   H8  Of the reads of the disk that may wait (cold J2) a connection has at most a quarter of what
+#       is free; its next pull waits in its buffer as in transport N3.
 #   H9  Pulls that were held when access rules changed get nothing more: they are answered as if their
-#       time were over, and who asks again is looked at anew (AR3).
+#       time were over, and who asks again is looked at anew (access AR3).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.net.serving.held_lists cimport Held

@@ -232,7 +232,7 @@ cdef bint hold(Held* h, Connection* c, const Puller* puller, const PullPlace* pl
     elif load_i64_acquire(&h.shm.queues[place.queue].max_offset) > place.offset:
         settle(h, number)
     elif not awaited:
-        dispatch_hurry(h.shm)                                            # D6
+        dispatch_hurry(h.shm)                                            # dispatch D6
     return True
 
 
@@ -318,7 +318,7 @@ cdef bint look_further(Held* h, Connection* c, HeldPull* held, int64_t end) noex
     cdef int64_t began = h.transport.work
     cdef Found found
     while held.cursor < end:                                             # H4
-        if work_is_over(h.transport, c):                                           # N9
+        if work_is_over(h.transport, c):                                           # work N9
             put_off(h, c, held)
             work_later(h.transport, c)
             return False
@@ -353,7 +353,7 @@ cdef bint settle_held(Held* h, Connection* c, HeldPull* held) noexcept nogil:
         want_anew(h, c, held)
         held.puller.since_us = h.transport.steady_us     # its waiting is no time in here (broker.md 6.5)
         if end > held.cursor:
-            if not takes_output(h.transport, c):              # N2
+            if not takes_output(h.transport, c):              # transport N2
                 put_off(h, c, held)
             elif look_further(h, c, held, end):
                 return True

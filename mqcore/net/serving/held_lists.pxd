@@ -15,7 +15,7 @@ cdef struct HeldLink:                  # of a circular list, by number
     int32_t before
 
 cdef enum:                             # the lists of held pulls
-    HELD_PLACE = 0                     # of its queue, of the unborn queues, or of the disk (H1)
+    HELD_PLACE = 0                    # of its queue, of the unborn queues, or of the disk (held H1)
     HELD_OWNER = 1                     # of its connection
     HELD_DUE = 2                       # of its connection: in `due`
     HELD_LISTS = 3
@@ -23,7 +23,7 @@ cdef enum:                             # the lists of held pulls
 cdef struct HeldPull:
     uint64_t connection                # 0: the place is free
     HeldLink[HELD_LISTS] links                  # by HELD_PLACE, HELD_OWNER, HELD_DUE
-    int32_t seen                       # H7: the pass that it was looked at in
+    int32_t seen                       # held H7: the pass that it was looked at in
     bint is_due
     int64_t looked_ms                  # steady: when it was looked at last
     Puller puller
@@ -38,12 +38,12 @@ cdef struct HeldPull:
     int64_t deadline_ms                # steady clock
     int64_t tell_ms                    # steady clock: then it is told how far the cursor is
     int64_t cold_job                   # the read that it waits for, in the list `cold`; 0: none
-    int32_t access_sequence            # H9: of the rules that let it in
+    int32_t access_sequence            # held H9: of the rules that let it in
     int32_t cold_rounds                # how often it has waited for the same
     Match match                        # codes and filter are its own
     int32_t subscription               # entry that it follows, -1: it brought its own
     int32_t sequence                   # of that entry, when `match` was made of it
-    int32_t life                       # of that entry (T4)
+    int32_t life                       # of that entry (tables T4)
 
 cdef struct Held:
     Transport* transport
@@ -51,21 +51,21 @@ cdef struct Held:
     Reading* reading
     Wants* wants
     Ring arrivals
-    uint8_t* interest                  # of this process, by queue number (H1)
+    uint8_t* interest                  # of this process, by queue number (held H1)
     HeldPull* pulls
     int32_t capacity
     int32_t count
     int32_t free_place                 # first of the places that were given back, -1: none
     int32_t used                       # places that were ever taken
     int32_t* of_queue                  # first held pull + 1 by queue number; the last: the unborn
-    int32_t* passes                    # H7: by queue number, the pass over its pulls
-    int32_t* due_queues                # H7: a ring of queues whose pulls are looked at
+    int32_t* passes                    # held H7: by queue number, the pass over its pulls
+    int32_t* due_queues                # held H7: a ring of queues whose pulls are looked at
     uint8_t* queue_is_due
     int32_t due_first
     int32_t due_count
     int32_t walk                       # the place that is looked at next; `used`: none
     int64_t look_ms                    # steady: who was not looked at since is looked at
-    uint64_t heaviest                  # who holds most (H6) ...
+    uint64_t heaviest                  # who holds most (held H6) ...
     int64_t heaviest_turn              # ... in that turn
     int32_t queues_known               # queue count when the unborn were looked at last
     int32_t cold                       # first held pull + 1 that waits for the disk
@@ -94,4 +94,4 @@ cdef void held_link(Held* h, int which, int32_t* first, int32_t number) noexcept
 cdef void held_unlink(Held* h, int which, int32_t* first, int32_t number) noexcept nogil
 # Take a held pull out of all lists and give its place back.
 cdef void held_let_go(Held* h, int32_t number) noexcept nogil
-cdef void held_forget(Held* h, Connection* c) noexcept nogil        # H3: all of a connection
+cdef void held_forget(Held* h, Connection* c) noexcept nogil        # held H3: all of a connection

@@ -1,7 +1,7 @@
 # What one client address, and one account, may use of this broker.
 #
 #   N17  What an address or an account asks for beyond its limits stays in the buffers of its own
-#        connections (N3) until there is room, and its sends beyond their rate are refused
+#        connections (transport N3) until there is room, and its sends beyond their rate are refused
 #        (SYSTEM_BUSY, as stock controls flow); connections beyond their number are closed. Nobody
 #        else waits for it. An account's limits hold from its first request of a connection, whoever
 #        decides it; what access control refuses counts for its address.

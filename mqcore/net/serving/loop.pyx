@@ -176,7 +176,7 @@ cdef void take_rings(Server* s) noexcept nogil:
 
 
 cdef bint has_more(Server* s) noexcept nogil:
-    """Whether something was left for this turn (H7), or has come."""
+    """Whether something was left for this turn (held H7), or has come."""
     return (s.held.due_count > 0 or s.held.walk < s.held.used
             or not ring_is_empty(&s.appends.to_writer.results) or not ring_is_empty(&s.held.arrivals)
             or not ring_is_empty(&s.answers.ring))
@@ -400,7 +400,7 @@ cdef class ServingLoop:
             raise MemoryError
         named_open(&self.s.ends.named, shm, &r.log, &r.queues)
         r.cold_reader = cold_open(self.s.slot.bell)
-        r.log.read_ahead = r.cold_reader == NULL                             # L3
+        r.log.read_ahead = r.cold_reader == NULL                             # view L3
 
     def configure(self, *, str region, bint trace_on, int body_bytes_max, int64_t idle_ms_max,
                   int64_t memory_bytes, int memory_count_max, int memory_bytes_max, int disk_count_max,

@@ -11,7 +11,7 @@ cdef enum:
 cdef enum Park:
     PARK_NOT = 0
     PARK_REQUEST = 1
-    PARK_SEND = 2                      # later sends to its topic do not pass it (N7)
+    PARK_SEND = 2                      # later sends to its topic do not pass it (send N7)
     PARK_UNREAD = 3                    # its header was not read: it may be a send to any topic
 
 cdef struct ParkedRequest:
@@ -22,7 +22,7 @@ cdef struct ParkedRequest:
     int32_t length
     int32_t header_length
     Asker asker
-    int32_t bucket                     # N7: of ParkShare.asked; -1: no send
+    int32_t bucket                     # send N7: of ParkShare.asked; -1: no send
 
 cdef struct Parking:
     Transport* transport
@@ -38,7 +38,7 @@ cdef bint parking_open(Parking* p) noexcept nogil                      # False: 
 cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request,
                                int park) noexcept nogil
 # False: the connection has its share of the places, or of the bytes: half of what is free to one that
-# has some already. It waits (N3) until there are fewer.
+# has some already. It waits (transport N3) until there are fewer.
 cdef bint may_park(const Parking* p, const Connection* c, int32_t length) noexcept nogil
 cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil
 # Requests that the coordinator has not answered for long, or whose coordinator has died: it is busy.

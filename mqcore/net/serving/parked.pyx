@@ -1,4 +1,4 @@
-"""Keeps requests that the coordinator is asked about, and who must not pass them (N7)."""
+"""Keeps requests that the coordinator is asked about, and who must not pass them (send N7)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -27,7 +27,7 @@ cdef bint parking_open(Parking* p) noexcept nogil:
 
 
 cdef int32_t bucket_of(const Header* header, int park) noexcept nogil:
-    """Where later sends look whether this one is still asked about (N7); -1: it is no send."""
+    """Where later sends look whether this one is still asked about (send N7); -1: it is no send."""
     cdef uint8_t topic[TOPIC_LENGTH_MAX]
     cdef int32_t length
     if park == PARK_REQUEST:
@@ -52,7 +52,7 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
     cdef int32_t i
     if p.count == PARKED_COUNT_MAX or p.bytes + request.length > p.bytes_max:
         return NULL
-    if not memory_take(p.transport, c, request.length):                  # N11
+    if not memory_take(p.transport, c, request.length):                  # memory N11
         return NULL
     memory_give(p.transport, c, request.length)    # counted below: it may outlive its connection
     for i in range(PARKED_COUNT_MAX):
@@ -77,7 +77,7 @@ cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request
     if place.bucket >= 0:
         own.asked[place.bucket] += 1
         own.asked_count += 1
-    c.owed += place.asker.oneway                                         # N8
+    c.owed += place.asker.oneway                                         # transport N8
     own.count += 1
     own.bytes += request.length
     p.count += 1

@@ -2,7 +2,8 @@
 #
 # Of what the coordinator is told, three words are independent of the transport's states: `known` (it
 # has heard of the connection, and hears of its end), `tell_below` of the connection (it was told that
-# the peer does not read, N6), `long_place` (it has the first parts of a frame, N15).
+# the peer does not read, answers N6), `long_place` (it has the first parts of a frame,
+# forward N15).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 
 from mqcore.layout cimport HOST_V6_SIZE, LimitPlace
@@ -19,28 +20,28 @@ cdef struct AskedRequest:              # asked.pxd
 
 cdef struct ForwardShare:              # forward.pxd
     bint known                         # the coordinator has heard of it
-    uint8_t* kept                      # N22: its last heartbeat and goodbyes since, each with its length
+    uint8_t* kept         # forward N22: its last heartbeat and goodbyes since, each with its length
     int32_t heartbeat_length           # of that with its word; 0: nothing is kept
     int32_t kept_length
     int32_t kept_capacity
-    int32_t count                      # N5: shares of its frames with the coordinator ...
+    int32_t count                      # forward N5: shares of its frames with the coordinator ...
     int64_t bytes                      # ... and their bytes
     int32_t long_sent                  # bytes of its first frame that are in `requests` already
     int32_t long_place                 # of Forwarding.long_frames, + 1; 0: none
-    int64_t long_ticket                # N15: its place in the line for one; 0: it wants none
-    int32_t questions                  # N24: that the coordinator asked, without an answer
-    AskedRequest* asked                # N16: what the coordinator owes it, the oldest first
+    int64_t long_ticket               # forward N15: its place in the line for one; 0: it wants none
+    int32_t questions                  # forward N24: that the coordinator asked, without an answer
+    AskedRequest* asked                # asked N16: what the coordinator owes it, the oldest first
     int32_t asked_count
     int32_t asked_capacity
 
 cdef struct ParkShare:                 # parked.pxd
-    int32_t asked_count                # N7: its sends that are parked ...
+    int32_t asked_count                # send N7: its sends that are parked ...
     uint16_t[ASKED_BUCKETS + 1] asked  # ... by bucket of their topic; the last: topic not known
     int32_t count                      # all that is parked of it ...
     int64_t bytes
 
 cdef struct HeldShare:                 # held.pxd; pulls that are due are in Connection.due
-    int32_t first                      # its held pulls, first + 1, the oldest first (H5)
+    int32_t first                      # its held pulls, first + 1, the oldest first (held H5)
     int32_t count
     int32_t cold_count                 # ... that wait for the disk
     int64_t filter_bytes               # of the filters that they hold

@@ -21,7 +21,7 @@ cdef struct Pulls:
     int64_t short_polling_ms
     bint slave_read                    # slaveReadEnable
     bint slave                         # this is one
-    bint settling                      # it leads, and does not yet show all that it began with (FO10)
+    bint settling         # it leads, and does not yet show all that it began with (leadership FO10)
 
 # settled: the coordinator has looked at it. Handled.
 cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint settled) noexcept nogil

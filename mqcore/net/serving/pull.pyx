@@ -79,8 +79,8 @@ cdef int beyond_slave(Pulls* p, Connection* c, const Puller* puller, const PullR
                       int64_t max_offset) noexcept nogil:
     """
     A slave moves nobody's offset: what it lacks its master may have (ha.md 5), and who has just been
-    elected may not show yet what was read at the former one (FO10). Stock says 20 at once, and
-    again; here a pull of what is still to come waits for it.
+    elected may not show yet what was read at the former one (leadership FO10). Stock says 20 at
+    once, and again; here a pull of what is still to come waits for it.
     """
     if f.offset > max_offset and f.wait_ms > 0 and hold(
             p.held, c, puller, place, wanted, f.wait_ms if p.long_polling else p.short_polling_ms):
@@ -188,7 +188,7 @@ cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint se
     cdef Puller puller
     cdef int result
     if held_of(c).cold_count and not settled and held_of(c).cold_count >= cold_share(p.held):
-        return HANDLE_WAIT                                               # H8
+        return HANDLE_WAIT                                               # held H8
     puller.asker = request.asker
     puller.since_us = p.transport.steady_us
     if request.group_length < 1 or request.topic_length < 1 or request.offset < 0:

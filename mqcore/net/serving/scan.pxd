@@ -4,7 +4,7 @@
 #        has found is the answer; a pull that has found nothing yet is answered with where to go on
 #        (code 20), and a held one goes on from its cursor, when its connection's turn comes again.
 #   N18  An answer brings one message, or messages within the limits for what is in memory, for what
-#        is on the disk, or for replays; these only while memory is not short (N13).
+#        is on the disk, or for replays; these only while memory is not short (memory N13).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport Latency

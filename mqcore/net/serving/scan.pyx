@@ -142,7 +142,7 @@ cdef bint origin_passes(Reading* r, int32_t queue, const RecordView* view) noexc
     filter = filter_take(&r.wants.filters, r.shm, number, &found)
     if filter == NULL:
         return True
-    passes = (life != load_i32_acquire(&r.shm.subscriptions[number].life)              # T4
+    passes = (life != load_i32_acquire(&r.shm.subscriptions[number].life)              # tables T4
               or number != subscription_number(r.shm, group, group_length, topic, topic_length, hash)
               or filter_passes(filter, view.properties, view.properties_length,
                                &r.transport.work))
@@ -189,7 +189,8 @@ cdef int32_t entries_in_memory(Reading* r, int32_t queue, int64_t offset, int32_
     cdef int64_t first = offset // r.queues.file_entries * r.queues.file_entries
     cdef int64_t length = min(<int64_t>count, first + r.queues.file_entries - offset)
     cdef int64_t got
-    cdef int fd = open_file_if_open(&r.queues.open, queue, first * CQ_ENTRY_SIZE)        # C4
+    # consume_queue C4
+    cdef int fd = open_file_if_open(&r.queues.open, queue, first * CQ_ENTRY_SIZE)
     if fd < 0:
         return -2
     got = cold_read(fd, r.entries, length * CQ_ENTRY_SIZE,

@@ -1,7 +1,7 @@
 # Sends: checked, encoded as records into the `appends` ring, answered when their results come.
 #
 #   N7  While the coordinator is asked about a send, later sends of its connection to the same topic
-#       do not pass it: they are asked about as well, or wait as in N3.
+#       do not pass it: they are asked about as well, or wait as in transport N3.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore.net.identity cimport Identity

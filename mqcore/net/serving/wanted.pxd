@@ -25,5 +25,5 @@ cdef struct Wanted:
 
 # Both fill `wanted`, whose match.filter has to be given back; False: the coordinator has to look at it.
 cdef bint wanted_by(Wants* w, const PullRequest* request, Wanted* wanted) noexcept nogil
-# What subscription `number` says now, in that life (T4).
+# What subscription `number` says now, in that life (tables T4).
 cdef bint wanted_again(Wants* w, int32_t number, int32_t life, Wanted* wanted) noexcept nogil

@@ -73,7 +73,9 @@ cdef bint take_filter(Wants* w, int32_t place, int32_t kind, int64_t version,
 
 cdef bint take_filter_of(Wants* w, int32_t place, int32_t kind, int64_t version,
                          Wanted* wanted) noexcept nogil:
-    """The filter of `wanted.view`, unless its place has gone to another pair meanwhile (T4)."""
+    """
+    The filter of `wanted.view`, unless its place has gone to another pair meanwhile (tables T4).
+    """
     if not take_filter(w, place, kind, version, wanted):
         return False
     if load_i32_acquire(&w.shm.subscriptions[wanted.view.number].life) == wanted.view.life:

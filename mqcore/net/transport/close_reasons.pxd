@@ -5,7 +5,7 @@ cpdef enum CloseReason:
     CLOSE_MEMORY = 7
     CLOSE_ASKED = 8                    # by the rooms above
     CLOSE_UNREAD = 9                   # too many answers that its peer does not read
-    CLOSE_SHORT = 10                   # it held most when the memory for all was spent (N12)
+    CLOSE_SHORT = 10                   # it held most when the memory for all was spent (memory N12)
     CLOSE_SLOW = 11                    # a frame comes too slowly
     CLOSE_LIMIT = 12                   # its address, or its account, has too many connections
     CLOSE_TLS_REFUSED = 13             # TLS, which is not to be had here
@@ -13,5 +13,5 @@ cpdef enum CloseReason:
     CLOSE_TLS_FAILED = 15              # detail: what OpenSSL says, as `trouble` tells it
     CLOSE_TLS_SLOW = 16                # a handshake takes too long
     CLOSE_TLS_CROWD = 17               # the oldest of too many handshakes
-    CLOSE_TLS_EMPTY = 18               # records without data (TL6)
+    CLOSE_TLS_EMPTY = 18               # records without data (tls TL6)
     CLOSE_SILENT = 19                  # it said nothing, and its place was wanted

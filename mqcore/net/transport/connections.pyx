@@ -157,19 +157,22 @@ cdef void connection_close(Transport* t, Connection* c, int reason, int64_t deta
 
 
 cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
-    """Read unless it waits for something or does not read (N2, N3); write while output waits."""
+    """
+    Read unless it waits for something or does not read (transport N2, N3); write while output
+    waits.
+    """
     cdef epoll_event event
     cdef uint32_t wanted = 0
     if c.life != LIFE_OPEN:
         return
     if c.input_state == INPUT_OPEN and not c.late and takes_output(t, c) and not c.tls.in_line:
-        wanted |= EPOLLOUT if c.tls.read_wants_write else EPOLLIN | EPOLLRDHUP     # TL5, N20
+        wanted |= EPOLLOUT if c.tls.read_wants_write else EPOLLIN | EPOLLRDHUP   # tls TL5, work N20
         if c.tls.again:
             slots_add(&t.tls.again, c.slot)
     if c.output_end > c.output_start and not c.dirty:
         wanted |= EPOLLIN if c.tls.send_wants_read else EPOLLOUT
     if c.wire == WIRE_SHAKES and wanted:
-        wanted |= EPOLLONESHOT         # what comes is a step: it is not watched from then on (TL3)
+        wanted |= EPOLLONESHOT      # what comes is a step: it is not watched from then on (tls TL3)
     if wanted == c.interest:
         return
     event.events = wanted
@@ -201,8 +204,8 @@ cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogi
 
 cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil:
     """
-    N8: nothing can be sent to it any more; what it sent is handled with the stalled ones, or in its
-    slice, and then it is closed. Until then epoll would report it without end.
+    transport N8: nothing can be sent to it any more; what it sent is handled with the stalled ones,
+    or in its slice, and then it is closed. Until then epoll would report it without end.
     """
     if c.life != LIFE_OPEN:
         return

@@ -90,7 +90,7 @@ cdef void handshakes_go_on(Transport* t) noexcept nogil:
         if slot < 0:
             return                     # another one's end took it out of the list
         read_on(t, t.connections[slot])
-        if t.work >= end:                                                # TL8
+        if t.work >= end:                                                # tls TL8
             return
 
 

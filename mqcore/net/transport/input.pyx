@@ -82,7 +82,8 @@ cdef void handle_input(Transport* t, Connection* c, uint8_t* data, int64_t lengt
         c.input_since_ms = t.steady_ms
     if not keep(t, c, data + at, length - at) and c.life != LIFE_DOOMED:
         connection_doom(t, c, CLOSE_MEMORY, length - at)
-    if c.input_state == INPUT_HELD_BACK:       # it may have been read because memory was not short (N13)
+    # it may have been read because memory was not short (memory N13)
+    if c.input_state == INPUT_HELD_BACK:
         connection_watch(t, c)
 
 
@@ -90,12 +91,12 @@ cdef int64_t receive(Transport* t, Connection* c, uint8_t* into, int64_t room) n
     """One read; 0: nothing came, or the connection is closed now."""
     cdef int64_t began = t.work
     cdef int64_t got
-    c.tls.work_max = max(work_left(t, c), <int64_t>CALL_WORK_MIN)        # TL8
+    c.tls.work_max = max(work_left(t, c), <int64_t>CALL_WORK_MIN)        # tls TL8
     got = wire_read(t, c, into, room)
     if c.wire == WIRE_TLS and got != WIRE_GONE:
         t.work += TLS_READ_WORK + (max(got, 0) >> 2)
         work_charge(t, c, began)
-        if c.tls.again and work_is_over(t, c):                           # TL8
+        if c.tls.again and work_is_over(t, c):                           # tls TL8
             work_later(t, c)
     if got > 0:
         c.active_ms = t.steady_ms
@@ -110,7 +111,7 @@ cdef int64_t receive(Transport* t, Connection* c, uint8_t* into, int64_t room) n
 
 
 cdef int64_t read_more(Transport* t, Connection* c) noexcept nogil:
-    """A frame larger than one read: it grows in the connection's own buffer (N1)."""
+    """A frame larger than one read: it grows in the connection's own buffer (transport N1)."""
     cdef int64_t capacity = c.input_capacity
     cdef int64_t wanted, got
     cdef uint8_t* bigger
@@ -163,7 +164,10 @@ cdef Connection* goes_on(Transport* t, uint64_t id) noexcept nogil:
 
 
 cdef void handle_rest(Transport* t, Connection* c) noexcept nogil:
-    """N8: all that a peer sent before it went, then its end; a full ring or N9 stops it for now."""
+    """
+    transport N8: all that a peer sent before it went, then its end; a full ring or work N9 stops it
+    for now.
+    """
     cdef uint64_t id = c.id
     cdef int64_t got
     while True:
@@ -177,7 +181,7 @@ cdef void handle_rest(Transport* t, Connection* c) noexcept nogil:
         c = goes_on(t, id)
         if c == NULL:
             return
-        if got <= 0 and not c.tls.again:         # TL8: there may be more
+        if got <= 0 and not c.tls.again:         # tls TL8: there may be more
             connection_close(t, c, CLOSE_PEER, 0)
             return
 

@@ -21,8 +21,8 @@ cdef void transport_stop_listening(Transport* t) noexcept nogil
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil
 cdef void transport_read(Transport* t, int count) noexcept nogil
 cdef void transport_go_on(Transport* t) noexcept nogil                 # the stalled and the late ones
-# N20, TL3, and the doomed ones.
+# work N20, tls TL3, and the doomed ones.
 cdef void transport_end_turn(Transport* t) noexcept nogil
-# N13, and once in a while who is idle; with each tick.
+# memory N13, and once in a while who is idle; with each tick.
 cdef void transport_tick(Transport* t) noexcept nogil
 cdef void transport_close_all(Transport* t) noexcept nogil

@@ -202,7 +202,7 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
         c = connection_find(t, key)
         if c == NULL:
             return
-    elif c.tls.send_wants_read:                                          # TL5
+    elif c.tls.send_wants_read:                                          # tls TL5
         output_flush(t, c)
         c = connection_find(t, key)
         if c == NULL:
@@ -210,7 +210,7 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
     if c.tls.read_wants_write and events & EPOLLOUT:
         events |= EPOLLIN
     if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.late and not c.tls.in_line:
-        if c.tls.again:                # TL8: in its turn
+        if c.tls.again:                # tls TL8: in its turn
             slots_add(&t.tls.again, c.slot)
         else:
             read_some(t, c)
@@ -273,7 +273,7 @@ cdef void rest_newcomers(Transport* t, bint rest) noexcept nogil:
 
 
 cdef void look_at_crowd(Transport* t) noexcept nogil:
-    """Its part of the turn (N20): ends have at most half."""
+    """Its part of the turn (work N20): ends have at most half."""
     cdef int64_t began = t.work
     cdef bint waits
     end_some(t, began + CROWD_WORK // 2)
@@ -322,7 +322,7 @@ cdef void retry_stalled(Transport* t) noexcept nogil:
     for i in range(min(t.stalled.count, RETRIES_AT_ONCE)):
         slot = slots_take(&t.stalled)
         c = t.connections[slot]
-        if c.late:                     # then it is its turn (N9)
+        if c.late:                     # then it is its turn (work N9)
             c.input_state = INPUT_YIELDED
         else:
             c.input_state = INPUT_OPEN
@@ -350,7 +350,7 @@ cdef void take_up(Transport* t, Connection* c) noexcept nogil:
 
 
 cdef void work_late(Transport* t) noexcept nogil:
-    """The late ones' part of a turn (N9)."""
+    """The late ones' part of a turn (work N9)."""
     cdef int64_t end = t.work + LATE_WORK
     cdef int32_t slot
     t.slice = LATE_SLICE_WORK

@@ -6,8 +6,8 @@
 #        progress: bytes above its own share (`memory_share`, for each alike, and with TLS what an idle
 #        connection takes) times the age of its unfinished frame, record or handshake, or of its oldest
 #        unread answer. Who holds no more than a share is safe.
-#   N13  While more than `memory_high` is taken, N2 begins at OUT_SHORT_BYTES for everybody: who reads
-#        does not notice. Then one goes, too, that has not moved for STUCK_MS.
+#   N13  While more than `memory_high` is taken, transport N2 begins at OUT_SHORT_BYTES for
+#        everybody: who reads does not notice. Then one goes, too, that has not moved for STUCK_MS.
 #   N21  Buffers of LARGE_BYTES and more of a connection that ends are given back RETURN_BYTES a turn, and
 #        the rest of the last one: to give pages back takes the kernel some 100 us a MiB, and hundreds of
 #        connections end within a few turns. Until then they count (N11); whoever needs their room gets

@@ -6,6 +6,7 @@ from mqcore.net.transport.transport cimport Connection, Transport
 # Where `size` bytes can be written; NULL: no memory.
 cdef uint8_t* output_room(Transport* t, Connection* c, int64_t size) noexcept nogil
 cdef void output_used(Transport* t, Connection* c, int64_t size) noexcept nogil
-# Sends what waits; may find that its peer is gone (N8), and may handle what was held back (N2).
+# Sends what waits; may find that its peer is gone (transport N8), and may handle what was held back
+# (transport N2).
 cdef void output_flush(Transport* t, Connection* c) noexcept nogil
 cdef void output_flush_all(Transport* t) noexcept nogil                # of everybody dirty

@@ -29,7 +29,7 @@ cdef inline int64_t grown(int64_t capacity, int64_t needed) noexcept nogil:
     capacity = max(capacity * 2, 4096)
     while capacity < min(needed, <int64_t>KEEP_BYTES):
         capacity *= 2
-    if capacity < needed:              # no more than is needed: it counts (N11)
+    if capacity < needed:              # no more than is needed: it counts (memory N11)
         capacity = (needed + KEEP_BYTES - 1) // KEEP_BYTES * KEEP_BYTES
     return capacity
 
@@ -87,7 +87,7 @@ cdef bint send_some(Transport* t, Connection* c) noexcept nogil:
             memory_give(t, c, c.output_capacity)
             c.output = NULL
             c.output_capacity = 0
-    elif unread(c) < waited:           # as much younger as has gone (N12)
+    elif unread(c) < waited:           # as much younger as has gone (memory N12)
         c.output_since_ms = t.steady_ms - (t.steady_ms - c.output_since_ms) * unread(c) // waited
     t.work += (waited - unread(c)) >> (2 if c.wire == WIRE_TLS else 3)
     work_charge(t, c, began)
@@ -105,7 +105,7 @@ cdef void output_flush(Transport* t, Connection* c) noexcept nogil:
     if c.due and takes_output(t, c):
         work_later(t, c)
     if c.input_state == INPUT_HELD_BACK and takes_output(t, c):
-        if work_is_over(t, c):         # N9
+        if work_is_over(t, c):         # work N9
             c.input_state = INPUT_YIELDED
             work_later(t, c)
         else:

@@ -1,4 +1,4 @@
-# Large buffers on their way back to the system (N21 in memory.pxd).
+# Large buffers on their way back to the system (memory N21).
 #
 # The pages go first, and the address range is freed after: when the C library then gives the end of its
 # heap back by itself, nothing is left in it that would take time. Buffers of connections that live

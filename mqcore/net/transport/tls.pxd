@@ -7,8 +7,8 @@
 #        client needs to resume one travels with it, in one ticket.
 #   TL3  Steps of handshakes are taken by a thread (shake_thread.pxd). Who waits for it stands in the line
 #        of its address, first in first out; these lines take turns. Who is in one is not read.
-#   TL4  What OpenSSL keeps for a connection counts as its memory (N11): TLS_BYTES when it is idle,
-#        SHAKE_BYTES in its handshake, RECORD_BYTES more while there is half a record.
+#   TL4  What OpenSSL keeps for a connection counts as its memory (memory N11): TLS_BYTES when it is
+#        idle, SHAKE_BYTES in its handshake, RECORD_BYTES more while there is half a record.
 #   TL5  epoll tells of the socket alone: who has bytes in OpenSSL is in the list `again`, and who has to
 #        write before it can read, or the reverse, waits for the other event.
 #   TL6  A peer that sends EMPTY_BYTES_MAX of records without a byte of data in them is closed.
@@ -57,5 +57,5 @@ cdef ShakeStep tls_shaken(Transport* t, Connection* c) noexcept nogil
 # As wire_read and wire_send; a read ends when it has done tls.work_max (TL8).
 cdef int64_t tls_read(Transport* t, Connection* c, uint8_t* into, int64_t room) noexcept nogil
 cdef int64_t tls_send(Transport* t, Connection* c, const uint8_t* data, int64_t length) noexcept nogil
-# Before its socket is; False: that is closed by others (TL9).
+# Before its socket is; False: that is closed by others (shake_thread TL9).
 cdef bint tls_close(Transport* t, Connection* c) noexcept nogil

@@ -105,7 +105,9 @@ cdef bint hold(Transport* t, Connection* c, int64_t bytes) noexcept nogil:
 
 
 cdef void hold_records(Transport* t, Connection* c, bint coming, bint going) noexcept nogil:
-    """While a record is not whole its buffer is there; one that comes is no progress (N12)."""
+    """
+    While a record is not whole its buffer is there; one that comes is no progress (memory N12).
+    """
     cdef int64_t bytes = TLS_BYTES
     if not coming:
         c.tls.since_ms = 0
@@ -309,7 +311,7 @@ cdef int64_t tls_send(Transport* t, Connection* c, const uint8_t* data, int64_t 
     if error == SSL_ERROR_WANT_READ:
         c.tls.send_wants_read = True
         return WIRE_LATER
-    pipe.ended = True                 # what it sent before may still be read (N8)
+    pipe.ended = True                 # what it sent before may still be read (transport N8)
     ssl.ERR_clear_error()
     return WIRE_GONE
 

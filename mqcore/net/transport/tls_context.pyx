@@ -83,7 +83,7 @@ cdef class TlsContext:
         if self.context == NULL:
             raise MemoryError
         library.ERR_clear_error()
-        library.SSL_CTX_ctrl(self.context, CTRL_MIN_PROTO_VERSION, TLS1_2, NULL)         # TL2
+        library.SSL_CTX_ctrl(self.context, CTRL_MIN_PROTO_VERSION, TLS1_2, NULL)         # tls TL2
         library.SSL_CTX_set_options(
             self.context, OP_NO_COMPRESSION | OP_SERVER_PREFERENCE | OP_NO_RENEGOTIATION)
         library.SSL_CTX_ctrl(self.context, CTRL_SESS_CACHE_MODE, 0, NULL)

@@ -23,9 +23,9 @@ cdef struct TlsPipe:
     int fd
     bint drained                       # in this call: its socket had no more
     bint ended                         # its socket did
-    int64_t work                       # TL8: what this call has done, and may do
+    int64_t work                       # tls TL8: what this call has done, and may do
     int64_t work_max
-    int64_t empty_bytes                # that came since there was data in them (TL6)
+    int64_t empty_bytes                # that came since there was data in them (tls TL6)
     int error                          # of the last step: what OpenSSL calls it, or PipeTrouble
     unsigned long code                 # of a step that failed: what OpenSSL says, 0: nothing
     long verified                      # and of the peer's certificate

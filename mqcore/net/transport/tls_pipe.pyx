@@ -74,14 +74,14 @@ cdef int bio_write(void* bio, const void* data, int length) noexcept nogil:
         if errno == EINTR:
             continue
         if load_i64_acquire(&pipe.state) != PIPE_HERE:
-            return length              # in a step: it is gone, and what it sent before is read (N8)
+            return length    # in a step: it is gone, and what it sent before is read (transport N8)
         pipe.ended = True
         return -1
 
 
 cdef void count_message(int is_ours, int version, int kind, const void* data, size_t length,
                         void* connection, void* pipe) noexcept nogil:
-    """TL8."""
+    """tls TL8."""
     if not is_ours:
         (<TlsPipe*>pipe).work += (RECORD_WORK if kind == RECORD_HEAD
                                   else MESSAGE_WORK if kind == RECORD_MESSAGE else 0)

@@ -14,8 +14,8 @@
 #       clients commit their offsets and close at once. While the rooms above still have some of it
 #       to do (`owed`), it is not closed.
 #
-# N9 and N20 are in work.pxd, N11 to N13 and N21 are in memory.pxd; N5 to N7, N10, N14, N15 and N19 are in
-# serving. TL1 to TL7, of TLS, are in tls.pxd.
+# Further rules of connections: work N9 and N20; memory N11 to N13 and N21; tls TL1 to TL7; of serving
+# forward N5, N14, N15 and N19, answers N6, send N7, scan N10.
 #
 # What becomes of a connection's input is one state, `input_state`:
 #
@@ -29,7 +29,7 @@
 #         |                 |                    |                  |                     |
 #     HELD_BACK          STALLED               WAITS             YIELDED                  |
 #     its peer does      a ring is             for something     its slice is             |
-#     not read (N2)      full (N3)             of its own (N3)   used up (N9)             |
+#     not read (N2)      full (N3)             of its own (N3)   used up (work N9)             |
 #         |                 |                    |                  |                     |
 #     output has gone    each turn, first in first out (`stalled`)  its next slice        |
 #         |              until one finds a ring still full          (`late`)              |
@@ -43,7 +43,7 @@
 #        |                            |                                        v
 #        +------- it has to go -------+---> DOOMED --- end of the turn ---> closed, the id is gone
 #
-# What its bytes are is a third, `wire`; the last two only with TLS (TL1):
+# What its bytes are is a third, `wire`; the last two only with TLS (tls TL1):
 #
 #      FIRST --- its first byte is not 0x16 ---> PLAIN
 #        +------ it is ------------------------> SHAKES --- its handshake is done ---> TLS
@@ -64,14 +64,14 @@ cdef enum:
     OUT_HIGH_BYTES = 1 << 20           # N2
     KEEP_BYTES = 64 << 10              # an idle connection does not keep more
     CLOSE_EVENTS_MAX = 64                    # ends of connections that are kept for the log
-    TLS_BYTES = 24 << 10               # TL4: of an idle connection with TLS
-    TLS_CROWDS = 256                   # TL3: addresses are told apart by so many
-    VICTIMS_MAX = 16                   # who has to go next when memory is short (N12)
+    TLS_BYTES = 24 << 10               # tls TL4: of an idle connection with TLS
+    TLS_CROWDS = 256                   # tls TL3: addresses are told apart by so many
+    VICTIMS_MAX = 16                   # who has to go next when memory is short (memory N12)
     LISTENERS_MAX = 4
     V6_NETWORK_BYTES = 8               # who has one IPv6 address has 2^64
     FRONT_WORDS = 2                    # that a front has in a connection
     EVENTS_AT_ONCE = 256
-    CLOSE_WORK = 15_000                # N20: of the end of a connection
+    CLOSE_WORK = 15_000                # work N20: of the end of a connection
 
 cdef enum InputState:
     INPUT_OPEN = 0
@@ -98,17 +98,17 @@ cdef enum Wire:
 cdef struct TlsEnd:                    # of one connection; tls.pyx
     TlsPipe* pipe                      # NULL: none
     bint in_line                       # its handshake waits for its turn, or for the end of a step: it
-                                       # is not read (TL3)
-    bint away                          # the thread has its pipe (TL9)
+                                       # is not read (tls TL3)
+    bint away                          # the thread has its pipe (shake_thread TL9)
     uint8_t crowd                      # of its address
-    bint again                         # OpenSSL has bytes of it that epoll does not tell of (TL5)
-    bint read_wants_write              # TL5: what it waits for is the other of the two
+    bint again                       # OpenSSL has bytes of it that epoll does not tell of (tls TL5)
+    bint read_wants_write              # tls TL5: what it waits for is the other of the two
     bint send_wants_read
     bint hung_up                       # in the line: its peer went meanwhile
     bint failed                        # nothing more can be said to it
     bint going                         # a record of it waits to be sent
-    int64_t work_max                   # TL8: what the next call may do
-    int64_t held                       # TL4: of its memory
+    int64_t work_max                   # tls TL8: what the next call may do
+    int64_t held                       # tls TL4: of its memory
     int64_t since_ms                   # steady: of its handshake, or of half a record; 0: neither
 
 cdef struct Connection:                # its owner may have it begin a larger struct (`size_each`)
@@ -131,8 +131,8 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t output_end
     int64_t output_capacity
     uint32_t interest                  # what epoll watches now
-    bint heard                         # N20: one of its frames was handled
-    bint settled                       # N20: it is not a new one any more
+    bint heard                         # work N20: one of its frames was handled
+    bint settled                       # work N20: it is not a new one any more
     int32_t owed                       # N8: one-way requests of it that the rooms above have yet to do
     int32_t due                        # what the rooms above do in its next slice; 0: nothing
     int64_t sent                       # bytes, ever
@@ -141,10 +141,10 @@ cdef struct Connection:                # its owner may have it begin a larger st
     uint8_t address[ADDRESS_V6_SIZE]
     uint8_t address_is_v6
     uint16_t port
-    int64_t turn                       # N9: the turn that `work` was done in
+    int64_t turn                       # work N9: the turn that `work` was done in
     int64_t work
     int64_t heavy_until_ms             # it was late not long ago
-    int64_t memory                     # N11: of its buffers
+    int64_t memory                     # memory N11: of its buffers
     int64_t input_since_ms             # steady: when its unfinished frame began to come
     int64_t output_since_ms            # steady: how old its unread answers are
     int wire                           # Wire
@@ -164,7 +164,7 @@ cdef struct CloseEvent:
 
 cdef struct TlsCrowd:                  # connections in their handshake, of addresses alike
     SlotList shaking                   # the oldest first
-    SlotList line                      # TL3
+    SlotList line                      # tls TL3
 
 cdef struct Tls:                       # of a process
     int mode                           # TlsMode
@@ -176,8 +176,8 @@ cdef struct Tls:                       # of a process
     uint64_t seed                      # nobody can choose his crowd
     SlotList shaking                   # all, the oldest first
     TlsCrowd[TLS_CROWDS] crowds
-    SlotList turns                     # TL3: crowds that have a line
-    SlotList again                     # TL5
+    SlotList turns                     # tls TL3: crowds that have a line
+    SlotList again                     # tls TL5
 
 cdef struct Listener:
     int fd
@@ -188,13 +188,13 @@ cdef struct Above:
     void* top                          # goes with each call
     void (*opened)(void* top, Connection* c) noexcept nogil
     # Bytes not handled yet, in the scratch buffer or in the connection's own: handles whole frames as
-    # far as N2, N3 and N9 let it, sets input_state and input_whole. Returns how many bytes it has
-    # handled, or -1: the connection is closed.
+    # far as N2, N3 and work N9 let it, sets input_state and input_whole. Returns how many bytes it
+    # has handled, or -1: the connection is closed.
     int64_t (*bytes_came)(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil
     void (*slice_came)(void* top, Connection* c) noexcept nogil        # for what is `due`
     void (*drained)(void* top, Connection* c) noexcept nogil           # see tell_below
     void (*closing)(void* top, Connection* c) noexcept nogil           # frees what is its own
-    bint (*waits)(void* top) noexcept nogil        # another process works on what was asked for (N20)
+    bint (*waits)(void* top) noexcept nogil  # another process works on what was asked for (work N20)
 
 cdef struct Transport:
     Above above
@@ -203,7 +203,7 @@ cdef struct Transport:
     uint64_t id_base                   # N4
     int epoll
     void* ready                        # events of this turn
-    # crowds (N20)
+    # crowds (work N20)
     int newcomers                      # epoll of new connections and listeners, in `epoll`
     bint newcomers_came                # `epoll` says so
     bint newcomers_rest                # `epoll` does not report them ...
@@ -227,25 +227,25 @@ cdef struct Transport:
     uint32_t generation
     SlotList dirty
     SlotList stalled                   # STALLED and WAITS, but for whom a request is done yet (N8)
-    SlotList late                      # N9
+    SlotList late                      # work N9
     SlotList doomed
     SlotList silent                    # WIRE_FIRST, the oldest first: they make place for others
     uint8_t* scratch
     int64_t idle_ms_max
     Tls tls
-    # work (N9); in units
+    # work (work N9); in units
     int64_t work                       # ever done
     int64_t turn                       # number of this turn
     int64_t turn_began
     int64_t slice                      # of everybody now, 0: as the rules say
-    # memory (N11); in bytes
+    # memory (memory N11); in bytes
     int64_t memory_used
     int64_t memory_max
     int64_t memory_high
     int64_t memory_share
-    Returned returned                  # N21
+    Returned returned                  # memory N21
     int64_t out_most                   # N2: OUT_HIGH_BYTES, or what is set above
-    int64_t out_high                   # N2: out_most, or less (N13)
+    int64_t out_high                   # N2: out_most, or less (memory N13)
     uint64_t handled                   # the connection whose input is being handled
     uint64_t[VICTIMS_MAX] victims
     int32_t victim_count
@@ -282,13 +282,13 @@ cdef inline int64_t unread(const Connection* c) noexcept nogil:
 
 
 cdef inline void crowd_works(Transport* t, int64_t work) noexcept nogil:
-    """The cost of a beginning, a step of a handshake or an end (N20)."""
+    """The cost of a beginning, a step of a handshake or an end (work N20)."""
     t.work += work
     t.crowd_work += work
 
 
 cdef inline int watcher(const Transport* t, const Connection* c) noexcept nogil:
-    """The epoll that it is in (N20)."""
+    """The epoll that it is in (work N20)."""
     return t.epoll if c.settled else t.newcomers
 
 

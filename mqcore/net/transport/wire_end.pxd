@@ -1,5 +1,5 @@
 # The wire's end of a connection. These two calls are all that moves a peer's bytes, in the clear or by
-# TLS; what a connection speaks is found out with the first read (TL1).
+# TLS; what a connection speaks is found out with the first read (tls TL1).
 from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.net.transport.transport cimport Connection, Transport

@@ -26,7 +26,7 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_PEEK
 
 cdef enum:
-    HANDSHAKE_BYTE = 0x16              # TL1
+    HANDSHAKE_BYTE = 0x16              # tls TL1
 
 
 cdef inline int64_t nothing(ssize_t got) noexcept nogil:
@@ -34,7 +34,7 @@ cdef inline int64_t nothing(ssize_t got) noexcept nogil:
 
 
 cdef int64_t look_at_first(Transport* t, Connection* c) noexcept nogil:
-    """TL1. WIRE_GONE: it has to go."""
+    """tls TL1. WIRE_GONE: it has to go."""
     cdef uint8_t first
     cdef ssize_t got = c_receive(c.fd, &first, 1, MSG_PEEK | MSG_DONTWAIT)
     if got <= 0:
@@ -59,7 +59,7 @@ cdef int64_t wire_read(Transport* t, Connection* c, uint8_t* into, int64_t room)
     if c.wire == WIRE_TLS:
         return tls_read(t, c, into, room)
     if c.wire == WIRE_SHAKES:
-        tls_line(t, c)                                                   # TL3
+        tls_line(t, c)                                                   # tls TL3
         connection_watch(t, c)
         return WIRE_LATER
     got = sys_read(c.fd, into, room)

@@ -35,5 +35,6 @@ cdef int64_t work_left(Transport* t, const Connection* c) noexcept nogil  # of i
 cdef bint work_is_over(Transport* t, Connection* c) noexcept nogil      # its slice is used up
 cdef void work_charge(Transport* t, Connection* c, int64_t began) noexcept nogil  # t.work was `began`
 cdef void work_later(Transport* t, Connection* c) noexcept nogil        # it goes on among the late ones
-# Before each whole frame of what came, `first` or not: whether N2 and N9 let it be handled now.
+# Before each whole frame of what came, `first` or not: whether transport N2 and N9 let it be
+# handled now.
 cdef bint frame_may_begin(Transport* t, Connection* c, bint first) noexcept nogil

@@ -50,7 +50,7 @@ cdef void work_later(Transport* t, Connection* c) noexcept nogil:
 
 cdef bint frame_may_begin(Transport* t, Connection* c, bint first) noexcept nogil:
     if not takes_output(t, c) and not c.begun:
-        c.input_state = INPUT_HELD_BACK                                  # N2
+        c.input_state = INPUT_HELD_BACK                                  # transport N2
         return False
     if not first and work_is_over(t, c):                                 # N9
         c.input_state = INPUT_YIELDED

@@ -116,7 +116,7 @@ def _together(queries: list[str]) -> str:
 def queue_findings(first: int, end: int, damaged_from: int, there: Collection[FindingKind]) -> str:
     """
     first, end    of the log
-    damaged_from  from there on numbers may have gaps (VL3)
+    damaged_from  from there on numbers may have gaps (walk VL3)
     there         what there is, or may be; empty, where that is nothing
     """
     kind = FindingKind

@@ -21,7 +21,7 @@
 #       kernel may have dropped what it could not write, and a second sync would say that all is well.
 #   A6  A request with REQUEST_AFTER_PREVIOUS is stored only if the one before it in its ring was.
 #
-# A7 and A8, for bytes that another writer has placed, are in raw.pxd.
+# Rules for bytes that another writer has placed: raw A7 and A8.
 from libc.stdint cimport int64_t
 
 from mqcore.shm.segment cimport Shm

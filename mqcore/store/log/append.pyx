@@ -272,7 +272,9 @@ cdef bint roll(Appender* a) noexcept nogil:
 
 cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
                              const uint8_t* topic) noexcept nogil:
-    """The number of the queue that a request is for; below 0: it can have none (O3, O5)."""
+    """
+    The number of the queue that a request is for; below 0: it can have none (names O3, place O5).
+    """
     cdef int32_t queue = queue_find(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
     if queue >= 0:
         return queue
@@ -287,7 +289,10 @@ cdef int roll_status(Appender* a) noexcept nogil:
 
 
 cdef int end_lives(Appender* a, const uint8_t* bytes, int64_t size) noexcept nogil:
-    """The lives that staged records end are over once the records are in the file; PutStatus (QL3)."""
+    """
+    The lives that staged records end are over once the records are in the file; PutStatus
+    (lives QL3).
+    """
     cdef RecordView record
     cdef int64_t done = 0
     if not commit(a):
@@ -358,7 +363,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
 
 cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
                    AppendResult* result) noexcept nogil:
-    """Bytes of a log as they are (A7, A8); PutStatus."""
+    """Bytes of a log as they are (raw A7, A8); PutStatus."""
     cdef int64_t position = a.position + a.staged
     cdef bint as_it_came = a.pool == NULL and head.bytes_total >= AS_IT_CAME_BYTES
     cdef RawBytes raw
@@ -374,7 +379,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
         return status
     if raw.uses > a.used_capacity:
         return PUT_RAW_DAMAGED
-    if a.position + a.staged != position:                                # A9
+    if a.position + a.staged != position:                                # raw A9
         a.position = position
         store_i64_release(&a.shm.log.first, position)
     if a.pool == NULL and (a.staged + raw.size > a.staging_capacity or as_it_came
@@ -397,7 +402,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
     a.bytes_count += raw.size
     result.log_position = position
     result.record_count = raw.count
-    if raw.ends_lives:                                                                   # QL3
+    if raw.ends_lives:                                                                   # lives QL3
         if not commit(a):
             return PUT_DISK_FAILED if a.unwiped else PUT_SERVICE_NOT_AVAILABLE
         raw_use_offsets(a, bytes, &raw)
@@ -459,8 +464,8 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
             result.status = a.last_status[p]
         elif exhausted:
             result.status = PUT_POOL_EXHAUSTED
-        elif (leadership_follows(a.shm, a.follows_only) if kind != APPEND_RAW        # A10
-                else leadership_leads(a.shm)):                                       # A11
+        elif (leadership_follows(a.shm, a.follows_only) if kind != APPEND_RAW        # raw A10
+                else leadership_leads(a.shm)):                                       # raw A11
             result.status = PUT_SERVICE_NOT_AVAILABLE
         elif kind == APPEND_RAW:
             result.status = stage_raw(a, head, record + sizeof(AppendHead), result)
@@ -522,7 +527,7 @@ cdef void publish(Appender* a) noexcept nogil:
         store_i64_release(&a.shm.log.published_us, a.steady_us if a.group == NULL
                           else max(a.steady_us, a.group.synced_us))
         store_i64_release(&a.shm.log.published, a.position)             # A2
-        store_i64_release(&a.shm.log.last_store_time_ms, a.stored_ms)   # F3
+        store_i64_release(&a.shm.log.last_store_time_ms, a.stored_ms)   # flush F3
 
 
 cdef int64_t appender_turn(Appender* a) noexcept nogil:
@@ -538,7 +543,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
         disk_probe(a)
     for p in range(a.producers):
         taken += take(a, p)
-    gate_ring(a.gate, a.waiting)                                        # G11
+    gate_ring(a.gate, a.waiting)                                        # replica_gate G11
     commit(a)
     if a.flush_mode == FLUSH_SYNC and a.position != position:
         if a.waiting == 0 and a.gate == NULL:
@@ -556,7 +561,8 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
     else:
         for p in range(a.producers):
             a.result_kept[p] = a.results[p].position
-            gate_turn(a.gate, p, a.producer[p], &a.results[p], &a.appends[p], a.position)   # G5
+            # replica_gate G5
+            gate_turn(a.gate, p, a.producer[p], &a.results[p], &a.appends[p], a.position)
     if a.position != position and a.pool == NULL:
         tell_followers(a)
     return taken

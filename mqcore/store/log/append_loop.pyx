@@ -93,7 +93,7 @@ cdef class AppendLoop:
     bytes; wait_replicated: acknowledgements wait until others have the record (replica_gate.pxd),
     for slave_timeout_ms, while these are less than slave_fallbehind_bytes behind; follows_only: the
     log takes raw bytes, and nothing else (raw.pxd, A10); queue_file_entries: of a consume queue
-    file (A7). Raises OSError.
+    file (raw A7). Raises OSError.
     """
     cdef Segment segment
     cdef Appender* a
@@ -140,7 +140,7 @@ cdef class AppendLoop:
             self.prepare = <PrepareService*>calloc(1, sizeof(PrepareService))
             if self.prepare == NULL:
                 raise MemoryError
-            # where an empty log begins that follows another one is not known yet (A9)
+            # where an empty log begins that follows another one is not known yet (raw A9)
             prepare_open(self.prepare, shm.log, log_folders, shm.head.segment_size,
                          end if end or not follows_only else -1, flush_mode == FLUSH_SYNC)
         error = 0

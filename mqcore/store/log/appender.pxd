@@ -44,11 +44,11 @@ cdef struct Appender:
     MultiDispatch* multi
     Gate* gate                        # NULL: results wait for no others (replica_gate.pxd)
     int flush_mode
-    bint follows_only                 # A10
-    int64_t queue_gap_max             # A7: offsets that raw bytes may leave out in a queue
+    bint follows_only                 # raw A10
+    int64_t queue_gap_max             # raw A7: offsets that raw bytes may leave out in a queue
     QueueLook* looks                  # by queue number
     int64_t look                      # counts requests of raw bytes
-    bint shows_unflushed              # sync mode: A2 is as in stock
+    bint shows_unflushed              # sync mode: append A2 is as in stock
     int64_t segment_size
     int fd                            # of the segment that is written, -1: none yet
     int folder_fd                     # sync mode: its folder until the name is on disk, else -1
@@ -71,7 +71,8 @@ cdef struct Appender:
     UsedOffset* used
     int32_t used_count
     int32_t used_capacity
-    int32_t grown[GROWN_MAX]          # queues that grew since followers were told, some more than once (D6)
+    # queues that grew since followers were told, some more than once (dispatch D6)
+    int32_t grown[GROWN_MAX]
     int32_t grown_count               # up to GROWN_MAX; beyond that a reader counts as waiting
     int64_t wall_ms                   # the clocks as the turn began
     int64_t steady_us

@@ -1,5 +1,5 @@
 # Whether a process waits for what the writer has published: then the dispatcher is hurried (dispatch.pxd,
-# D6). To be asked after it is published: who begins to wait says so first, and looks then.
+# dispatch D6). To be asked after it is published: who begins to wait says so first, and looks then.
 from libc.stdint cimport int32_t
 
 from mqcore.atomics cimport full_fence, load_u8_acquire
@@ -23,7 +23,7 @@ cdef inline bint is_awaited(Appender* a) noexcept nogil:
     cdef int32_t i
     if a.grown_count > GROWN_MAX:
         return True
-    full_fence()                       # D6
+    full_fence()                       # dispatch D6
     for listener in range(LISTENER_COUNT):
         if a.shm.head.arrivals[listener].start == 0:
             continue

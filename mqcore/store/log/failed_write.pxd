@@ -1,4 +1,4 @@
-# What the appender does about a disk that refuses (append.pxd has the rules: A4, A5).
+# What the appender does about a disk that refuses (append A4, A5).
 from mqcore.store.log.appender cimport Appender
 
 # The staged bytes to their place, tried again at once where that may help; 0 or errno.

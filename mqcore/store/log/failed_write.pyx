@@ -28,7 +28,7 @@ cdef enum:
 
 
 cdef int staged_write(Appender* a) noexcept nogil:
-    """A4: nobody knows of the bytes yet, so they may be written again."""
+    """append A4: nobody knows of the bytes yet, so they may be written again."""
     cdef int64_t count = a.checksums.count, end = a.checksums.end
     cdef const uint8_t* bytes = a.in_ring
     cdef int error = 0, tries

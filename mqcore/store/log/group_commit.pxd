@@ -7,8 +7,8 @@
 #   G2  From TAKEN to ANSWERED the result rings are the watcher's. The writer's thread is inside
 #       group_sync then, and leaves it only after it has seen ANSWERED.
 #   G3  The watcher publishes results, those who wait marked PUT_FLUSH_TIMEOUT (what waits for others from
-#       an earlier sync: as G8 says), and nothing else: no position moves before the sync has ended well,
-#       and what it failed for is not taken back.
+#       an earlier sync: as replica_gate G8 says), and nothing else: no position moves before the
+#       sync has ended well, and what it failed for is not taken back.
 #   G4  The watcher looks when a deadline may have come, never in between: a sync that begins after a
 #       look has its deadline at least a whole time-out later.
 from libc.stdint cimport int32_t, int64_t

@@ -84,10 +84,10 @@ cdef void answer_group(GroupCommit* group) noexcept nogil:
     cdef int64_t marked = 0, start
     if group.gate != NULL and not gate_usable(
             group.gate, load_i64_acquire(&group.shm.log.published)):
-        status = PUT_SLAVE_NOT_AVAILABLE                                 # G8
+        status = PUT_SLAVE_NOT_AVAILABLE                                 # replica_gate G8
     for p in range(group.producers):
         start = group.results[p].cursors.tail
-        if group.gate != NULL:                                           # G8
+        if group.gate != NULL:                                           # replica_gate G8
             start = gate_end(group.gate, p, &group.results[p])
             gate_give_up(group.gate, p, &group.results[p])
         marked += results_mark(&group.results[p], start, group.results[p].position,

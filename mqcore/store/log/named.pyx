@@ -117,7 +117,10 @@ cdef int log_leads_to(NamedRecords* n, int64_t position, int64_t dispatched,
 
 
 cdef int vouch(NamedRecords* n, const RecordView* record, int64_t published) noexcept nogil:
-    """O6. The dispatched position is read first: what lies before it has its entry by then (D1)."""
+    """
+    O6. The dispatched position is read first: what lies before it has its entry by then
+    (dispatch D1).
+    """
     cdef int64_t dispatched = load_i64_acquire(&n.shm.log.dispatched)
     cdef int32_t queue = queue_find(
         n.shm, record.topic, record.topic_length, record.queue_id,

@@ -128,7 +128,7 @@ cdef class LogProducer:
         cdef int32_t kind
         cdef AppendResult* result
         cdef int32_t status
-        cdef bint safe = leadership_is_safe(&self.segment.shm)               # FO5
+        cdef bint safe = leadership_is_safe(&self.segment.shm)               # leadership FO5
         settled = []
         while ring_next(&self.end.results, &record, &kind) >= 0:
             result = <AppendResult*>record

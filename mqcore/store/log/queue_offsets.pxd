@@ -17,14 +17,17 @@ cdef inline bint is_counted(const RecordView* record) noexcept nogil:
 
 
 cdef inline int32_t queue_of_record(Shm* shm, const RecordView* record) noexcept nogil:
-    """The number of a stored record's queue; QUEUES_FULL, or QUEUE_REFUSED: it can have none (O3)."""
+    """
+    The number of a stored record's queue; QUEUES_FULL, or QUEUE_REFUSED: it can have none
+    (names O3).
+    """
     return queue_find_or_add(
         shm, record.topic, record.topic_length, record.queue_id,
         queue_hash(name_hash(record.topic, record.topic_length, 0), record.queue_id))
 
 
 cdef inline void use_offset(Appender* a, int32_t queue, int64_t next_offset) noexcept nogil:
-    """Move a queue's next_offset on, to be given back if the write fails (A4)."""
+    """Move a queue's next_offset on, to be given back if the write fails (append A4)."""
     cdef QueueEntry* entry = &a.shm.queues[queue]
     if entry.next_offset >= next_offset:
         return

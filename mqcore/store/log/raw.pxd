@@ -7,7 +7,8 @@
 #       has an offset that its queue can have: of one that has records no further on than a file of it is
 #       long (dispatch_queues.pxd, OFFSET_NONSENSE).
 #   A8  They are in the file byte for byte as they came, with checksums, published and flushed as others
-#       are. The offsets in them move their queues' next offsets, and back if the write fails (A4).
+#       are. The offsets in them move their queues' next offsets, and back if the write fails
+#       (append A4).
 #   A9  An empty log begins where its first raw bytes lie, if that is the start of a segment: `first` is
 #       there before anything is published. Not with the transient pool, whose thread counts from 0.
 #   A10  A log that only follows (`follows_only`) takes nothing but raw bytes. Where brokers are elected the

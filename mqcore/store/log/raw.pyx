@@ -88,7 +88,7 @@ cdef bint can_be(Appender* a, int32_t queue, int64_t offset, RawBytes* raw) noex
     if look.request != a.look:
         look.request = a.look
         look.next = a.shm.queues[queue].next_offset
-    if offset == 0 and look.next > 0:                                                   # QL2
+    if offset == 0 and look.next > 0:                                                   # lives QL2
         raw.ends_lives = True
         look.next = 0
     if look.next > 0 and offset - look.next > a.queue_gap_max:

@@ -10,11 +10,12 @@
 #   G6  Results leave a ring in its order: one that waits keeps those behind it.
 #   G7  A request stays in its ring until its result is published: if the writer dies before, its successor
 #       answers it (appender_drop_requests).
-#   G8  While a sync is the watcher's (G2), so are the marks: what waits here from before that sync has waited
-#       for longer, and is answered first. What others could not have either says that, not that the
-#       disk is late: of two failures the others' counts.
+#   G8  While a sync is the watcher's (group_commit G2), so are the marks: what waits here from
+#       before that sync has waited for longer, and is answered first. What others could not have
+#       either says that, not that the disk is late: of two failures the others' counts.
 #   G11  While others are there, who sends it to them is rung before what somebody waits for is written, where
-#        no flush lies between: it wakes meanwhile (HM13). It is rung again when that is published, if it sleeps.
+#        no flush lies between: it wakes meanwhile (master HM13). It is rung again when that is
+#        published, if it sleeps.
 from libc.stdint cimport int64_t
 
 from mqcore.layout cimport PRODUCER_COUNT, ReplicaGate

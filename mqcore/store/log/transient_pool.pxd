@@ -12,7 +12,8 @@
 #   K4  A write that failed is repeated, its bytes stay in the pool; meanwhile the log refuses new ones.
 #       At a stop too, until it succeeds or the process says that it gives up.
 #   K5  The commit thread is the only one that opens segments in this mode and hands them to the flush
-#       service (F1). At a stop it ends after the last commit, then lets the flush service end.
+#       service (flush F1). At a stop it ends after the last commit, then lets the flush service
+#       end.
 #   K6  It writes when least_bytes wait, or anything if the last commit is thorough_interval_ms ago
 #       (store.md 7.2), and not again within GATHER_MS: under load each write takes what has gathered.
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -271,7 +271,7 @@ cdef int commit_pool(TransientPool* pool) noexcept nogil:
     store_i64_release(&pool.shm.log.published, target)                             # K3
     store_i64_release(&pool.shm.log.last_store_time_ms, store_time_ms)
     followers_ring(pool.shm)
-    doorbell_hurry(&pool.shm.slots[SLOT_DISPATCHER])              # D6: it comes in batches
+    doorbell_hurry(&pool.shm.slots[SLOT_DISPATCHER])              # dispatch D6: it comes in batches
     return 0
 
 

@@ -40,7 +40,8 @@ cdef int32_t queue_read(QueueFiles* q, int32_t queue, int64_t first, int32_t cou
     cdef ssize_t got
     if fd < 0:
         return -1
-    if not q.open.writes and not file_as_left(fd, &q.open.queues[queue], q.file_entries):      # Y5
+    # as_left Y5
+    if not q.open.writes and not file_as_left(fd, &q.open.queues[queue], q.file_entries):
         open_file_close(&q.open, queue)
         q.open.failure = EUCLEAN
         return -1

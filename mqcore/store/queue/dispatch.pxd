@@ -3,7 +3,8 @@
 #
 #   D1  `dispatched` moves after all entries and keys below it are written; a dispatcher that starts
 #       again repeats what lies behind it, and repeating writes the same bytes or nothing.
-#   D2  A queue's max_offset moves after its entries are in the file (C2), before anybody is told.
+#   D2  A queue's max_offset moves after its entries are in the file (consume_queue C2), before
+#       anybody is told.
 #   D3  A listener is told of a queue when its interest_byte is set; it sets that byte, then looks at
 #       max_offset; we store max_offset, then look at the byte: one of us sees the other. A queue's
 #       first entries are told to all: pulls may wait for a queue that has no number yet.
@@ -63,8 +64,8 @@ cdef struct Dispatcher:
     int64_t first_store_time_ms       # of the first record of this turn
     int64_t records_count
     int64_t worked_ms                 # steady: when it last found records
-    OddRecords odd                    # O3: records without a queue
-    OddRecords forged                 # M5: that say they are where they cannot be
+    OddRecords odd                    # names O3: records without a queue
+    OddRecords forged                 # multi_dispatch M5: that say they are where they cannot be
     int failure
     int failure_detail
     int64_t failure_position

@@ -127,7 +127,7 @@ cdef int add_keys(Dispatcher* d, RecordView* record, const uint8_t* keys, int32_
 cdef int index_record(Dispatcher* d, RecordView* record, const PropertyItem* unique,
                       const PropertyItem* keys) noexcept nogil:
     cdef int64_t end = index_end(&d.index)
-    cdef bint maybe_there = record.log_position == end                   # I2
+    cdef bint maybe_there = record.log_position == end                   # file I2
     cdef int error
     if record.log_position < end:
         return 0
@@ -240,7 +240,7 @@ cdef int one_record(Dispatcher* d, RecordView* record) noexcept nogil:
             if is_queue_place(record.topic, record.topic_length, record.queue_id):
                 d.failure_position = record.log_position
                 return DISPATCH_UNKNOWN_QUEUE
-            note_odd(&d.odd, record)                                     # O3
+            note_odd(&d.odd, record)                                     # names O3
         named_queues(d, record, tags)
     if d.index_enabled:
         d.failure_detail = index_record(d, record, &unique, &keys)

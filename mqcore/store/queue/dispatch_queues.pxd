@@ -1,5 +1,5 @@
 # The queue entries of one batch of dispatched records: noted record by record, written queue by
-# queue at its end. dispatch.pxd has the rules D1, D2 and D4 that stand behind it.
+# queue at its end. The rules behind it: dispatch D1, D2 and D4.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport CQ_ENTRY_SIZE

@@ -110,7 +110,7 @@ cdef bint batch_note(QueueBatch* b, const RecordView* record, int64_t tags, cons
     cdef PendingUnit* unit
     if queue < 0:
         return False
-    if record.log_position < load_i64_acquire(&b.shm.queues[queue].restart_position):    # D4
+    if record.log_position < load_i64_acquire(&b.shm.queues[queue].restart_position):  # dispatch D4
         return True
     if b.extension != NULL:
         unit = &b.units[b.pending_count]
@@ -127,7 +127,7 @@ cdef bint batch_note(QueueBatch* b, const RecordView* record, int64_t tags, cons
 cdef void batch_note_at(QueueBatch* b, const RecordView* record, int32_t queue, int64_t offset,
                         int64_t tags) noexcept nogil:
     cdef int64_t restart = load_i64_acquire(&b.shm.queues[queue].restart_position)
-    if b.pending_count == BATCH_ENTRIES_MAX or record.log_position < restart:            # D4
+    if b.pending_count == BATCH_ENTRIES_MAX or record.log_position < restart:          # dispatch D4
         return
     if b.extension != NULL:
         b.units[b.pending_count].bits_length = NO_UNIT
@@ -161,7 +161,7 @@ cdef int add_unit(QueueBatch* b, int32_t pending, uint8_t* entry) noexcept nogil
 
 cdef int write_part(QueueBatch* b, int32_t queue, int64_t first, int32_t count,
                     const uint8_t* gathered) noexcept nogil:
-    """Entries into their file, their units before them (X2); 0 or errno."""
+    """Entries into their file, their units before them (extension X2); 0 or errno."""
     cdef int error
     if count == 0:
         return 0
@@ -173,18 +173,20 @@ cdef int write_part(QueueBatch* b, int32_t queue, int64_t first, int32_t count,
 
 
 cdef int write_queue(QueueBatch* b, TouchedQueue* touched) noexcept nogil:
-    """The batch's entries of one queue into its files, then its max_offset (D2); 0 or errno."""
+    """
+    The batch's entries of one queue into its files, then its max_offset (dispatch D2); 0 or errno.
+    """
     cdef uint8_t gathered[GATHER_ENTRIES * CQ_ENTRY_SIZE]
     cdef QueueEntry* queue = &b.shm.queues[touched.queue]
     cdef int64_t known = queue.max_offset
     cdef int64_t next_offset = known, bytes = 0
     cdef int32_t at = touched.first, count = 0
     cdef int error = 0
-    queue_look(b.files.open.folder, queue, b.files.file_entries)                       # Y4
+    queue_look(b.files.open.folder, queue, b.files.file_entries)                       # as_left Y4
     if b.extension != NULL:
         error = extension_begin(b.extension, touched.queue)
     while at >= 0 and error == 0:
-        if b.pending[at].offset >= next_offset:            # below: dispatched before (D1)
+        if b.pending[at].offset >= next_offset:            # below: dispatched before (dispatch D1)
             if b.pending[at].offset > next_offset:
                 error = write_gap(b, touched.queue, next_offset - count, count, gathered,
                                   b.pending[at].offset)

@@ -7,8 +7,8 @@
 #
 #   X1  Address = place in the queue's extension files - 2^63: at most EXTENSION_ADDRESS_LAST, which
 #       no tag code and no time is.
-#   X2  A unit lies in one file and is in it before the entry that refers to it is (C2). The size -1
-#       says that the rest of a file is empty.
+#   X2  A unit lies in one file and is in it before the entry that refers to it is
+#       (consume_queue C2). The size -1 says that the rest of a file is empty.
 #   X3  Units follow the unit of the queue's last entry that has one. What lies behind it is of a
 #       batch that did not get into the queue, and is written over.
 #   X4  Addresses grow along a queue. A file goes when the queue's first entry refers behind it.

@@ -46,8 +46,9 @@ cdef void open_file_forget(OpenFiles* f, int32_t queue) noexcept nogil
 # The file at `first` counts as written since the last sync, whoever did it.
 cdef void open_file_distrust(OpenFiles* f, int32_t queue, int64_t first) noexcept nogil
 # Brings the queue's newest file to disk if it is dirty; for a thread beside too; 0 or errno. A sync that
-# failed is final, as A5 has it: from then on nothing counts as on disk, and every call says so. What
-# is written is written all the same: the log has it, and a start after a crash writes it again.
+# failed is final, as append A5 has it: from then on nothing counts as on disk, and every call says
+# so. What is written is written all the same: the log has it, and a start after a crash writes it
+# again.
 cdef int open_file_sync(OpenFiles* f, int32_t queue) noexcept nogil
 # The same for all queues below `count`; many dirty files at once, with all others of the file system.
 cdef int open_files_sync(OpenFiles* f, int32_t count, bint together) noexcept nogil

@@ -1,4 +1,4 @@
-# Which queue a message may go to (names.pxd has O1 to O4).
+# Which queue a message may go to (names O1 to O4).
 #
 #   O5  A message opens a queue only if its topic has one of that number, as far as the topic is
 #       known. One that waited elsewhere (a delay, a transaction) comes to a queue that its topic has

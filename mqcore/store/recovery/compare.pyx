@@ -79,7 +79,8 @@ cdef class QueueComparison(QueueCutting):
             self.found[number].known_min = least[i]
             self.found[number].known_max = most[i]
 
-    cdef bint as_known(self, int32_t number, int64_t unchanged_ns, bint in_place) noexcept nogil:  # Y1
+    # queues Y1
+    cdef bint as_known(self, int32_t number, int64_t unchanged_ns, bint in_place) noexcept nogil:
         cdef FoundQueue* found = &self.found[number]
         cdef char path[LOG_PATH_MAX]
         cdef uint8_t raw[2 * CQ_ENTRY_SIZE]
@@ -117,7 +118,7 @@ cdef class QueueComparison(QueueCutting):
         """
         After a clean stop of ours: the queues that are as they were left need no closer look now. Times
         of files count when `ends` knows them; where nobody has copied the store, those of the folders
-        are enough (Y4).
+        are enough (as_left Y4).
         """
         self.limit = self.log_end = limit
         self.look_at_all(ends, ends.by_folders, False)
@@ -400,7 +401,7 @@ cdef class QueueComparison(QueueCutting):
         number = queue_find(self.shm, record.topic, record.topic_length, record.queue_id,
                             queue_hash(name_hash(record.topic, record.topic_length, 0),
                                        record.queue_id))
-        if number < 0:                     # O3: a record without a queue misses none
+        if number < 0:                     # names O3: a record without a queue misses none
             return not is_queue_place(record.topic, record.topic_length, record.queue_id)
         found = &self.found[number]
         queue = &self.shm.queues[number]

@@ -16,7 +16,7 @@ cdef class QueueCutting(QueueRecovery):
     """The consume queues at a start, as far as something of them has to go."""
 
     def remove(self, int32_t number) -> None:
-        """Delete a queue's files, whatever their length: dispatch writes them anew (Y3)."""
+        """Delete a queue's files, whatever their length: dispatch writes them anew (queues Y3)."""
         cdef FoundQueue* found = &self.found[number]
         topic, queue_id = self.name(number)
         remove_queue(Path(self.folder), topic, queue_id, None)

@@ -21,7 +21,7 @@ cdef class LogEntries:
     cdef LogView* log
     cdef int64_t size                 # of a segment
     cdef object folders
-    cdef bint alone                   # only we wrote: a record without its entry is none (CS2)
+    cdef bint alone              # only we wrote: a record without its entry is none (checksums CS2)
 
     cdef int check(self, const uint8_t* at, int64_t available, int64_t position,
                    RecordView* record) noexcept nogil

@@ -150,7 +150,7 @@ cdef class LogEntries:
             return CHECKSUM_NONE
         if checksum_end(entries, number) == end - base:
             return self.judge(base, number)
-        for number in range(count):                # a wrong end elsewhere may mislead the search (CS6)
+        for number in range(count):   # a wrong end elsewhere may mislead the search (checksums CS6)
             if checksum_end(entries, number) == end - base:
                 return self.judge(base, number)
         return CHECKSUM_WRONG

@@ -54,7 +54,9 @@ class QueueEnds:
 
     @property
     def by_folders(self) -> bool:
-        """Whether a queue may be believed by its folder alone, until its files are used (Y4)."""
+        """
+        Whether a queue may be believed by its folder alone, until its files are used (as_left Y4).
+        """
         return self.stopped and self.in_place and self.unchanged_ns > 0 and not self.since_ns
 
 

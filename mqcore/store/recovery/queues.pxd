@@ -23,8 +23,8 @@ cdef struct FoundQueue:               # by queue number
     bint known                        # Y1: nothing more is to be looked at
     bint tidy                         # files in order, and nothing behind the last entry
     bint late                         # the log has records before its first entry
-    bint moved                        # it is as known, but folders above it have changed since (Y4)
-    bint doubted                      # its files are younger than the stop that was believed (Y4)
+    bint moved                # it is as known, but folders above it have changed since (as_left Y4)
+    bint doubted                # its files are younger than the stop that was believed (as_left Y4)
     bint cut                          # entries were there that dispatch is going to write again
 
 

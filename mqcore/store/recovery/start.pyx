@@ -234,7 +234,7 @@ cdef class Recovery:
     def look_for_names(self, int64_t position, int64_t end) -> None:
         """
         Records in [position, end) are going to be dispatched again: raise the next offsets of the
-        queues that they are in besides their own, as the dispatcher will write them (M5).
+        queues that they are in besides their own, as dispatch will write them (multi_dispatch M5).
         """
         cdef int64_t records = self.records
         if self.names_seen:
@@ -326,8 +326,8 @@ cdef class Recovery:
 
     def judge_entries(self, int64_t end, int64_t limit) -> None:
         """
-        Whether it is the checksums that are damaged there: a whole record has its entry (CS2), and of
-        those with a wrong one only the last can be torn. Raises DamagedStoreError.
+        Whether the checksums are damaged there: a whole record has its entry (checksums CS2), and of
+        records with a wrong one only the last can be torn. Raises DamagedStoreError.
         """
         cdef RecordView record
         cdef const uint8_t* at
@@ -476,7 +476,7 @@ cdef class Recovery:
         if number < 0 or record.log_position < self.shm.queues[number].restart_position:
             return                             # of a life that was ended (mqcore/shm/retention.pyx)
         if record.queue_offset == 0 and self.shm.queues[number].next_offset > 0 and life_end(
-                &self.shm.queues[number], record.log_position, self.is_running):             # QL2
+                &self.shm.queues[number], record.log_position, self.is_running):         # lives QL2
             self.lives_from = min(self.lives_from, record.log_position)
         if self.shm.queues[number].next_offset <= record.queue_offset:
             store_i64_release(&self.shm.queues[number].next_offset, record.queue_offset + 1)
@@ -590,7 +590,7 @@ cdef class Recovery:
         return starts[0]
 
     def drop_segments(self, list starts, int64_t end) -> None:
-        """Remove segments that hold nothing: made ahead, or wholly behind a cut. The last first (P3)."""
+        """Remove empty segments, made ahead or wholly behind a cut, the last first (prepare P3)."""
         for start in reversed(starts):
             if start >= end and start != 0:
                 path = self.log_folders.path(start)

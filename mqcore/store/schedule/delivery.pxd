@@ -9,12 +9,12 @@
 #       A result settles when the log is published beyond its record, and the writer that gave it
 #       lives; else the log is asked: a transient pool's records die with their writer.
 #   S6  No message is early: it is handed over in a later millisecond than the one in which its delay
-#       is over, counted on the steady clock from its store time on (T9), whatever the wall clock is
-#       set to meanwhile; and the writer stamps it no earlier. The one exception is broker.md 4.4's: a
-#       time further away than the level's delay (the levels were changed, or the store comes from a
-#       broker whose clock was set back) counts as now.
+#       is over, counted on the steady clock from its store time on (store_clock T9), whatever the
+#       wall clock is set to meanwhile; and the writer stamps it no earlier. The one exception is
+#       broker.md 4.4's: a time further away than the level's delay (the levels were changed, or the
+#       store comes from a broker whose clock was set back) counts as now.
 #   S7  A level whose queue is read to its end sets its interest byte, then looks at the end again;
-#       the dispatcher does it the other way round (D3). Nobody polls.
+#       the dispatcher does it the other way round (dispatch D3). Nobody polls.
 from libc.stdint cimport int64_t
 
 from mqcore.store.schedule.levels cimport Scheduler

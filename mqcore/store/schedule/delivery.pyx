@@ -244,7 +244,7 @@ cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
             and (at == NULL or not entry_is(s, number, offset, at, &found))):
         return
     if at != NULL and not s.unknown:
-        book_move_position(&s.book, result.log_position + found.size)                # S3
+        book_move_position(&s.book, result.log_position + found.size)                # book S3
     book_settle(&s.book, number, offset)
     s.slot.figures[FIGURE_DELIVERED] += 1
     store_i64_release(&s.book.state.delivered, s.book.state.delivered + 1)

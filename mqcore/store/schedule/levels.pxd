@@ -46,8 +46,8 @@ cdef struct Level:
     uint8_t entries[CACHED_ENTRIES * CQ_ENTRY_SIZE]
 
 cdef enum Phase:
-    PHASE_SETTLING = 0                # S5: results of what was handed over earlier
-    PHASE_SEARCHING = 1               # S5: the log
+    PHASE_SETTLING = 0                # delivery S5: results of what was handed over earlier
+    PHASE_SEARCHING = 1               # delivery S5: the log
     PHASE_DELIVERING = 2
     PHASE_ENDING = 3                  # nothing more is handed over
 
@@ -78,7 +78,7 @@ cdef struct Scheduler:
 cdef void levels_find_queues(Scheduler* s) noexcept nogil
 # Delivery of a level begins where the book says; number: from 0.
 cdef void level_begin(const Book* book, Level* level, int32_t number) noexcept nogil
-# Up to where a level's queue has entries (S7); keeps its offset in the queue's range.
+# Up to where a level's queue has entries (delivery S7); keeps its offset in the queue's range.
 cdef int64_t level_end(Scheduler* s, const Level* level) noexcept nogil
 cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil
 # The entry at a queue offset below `most`; False: it cannot be read now.

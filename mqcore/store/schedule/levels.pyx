@@ -65,7 +65,7 @@ cdef bint set_interest(Scheduler* s, const Level* level, uint8_t value) noexcept
 
 
 cdef int64_t level_end(Scheduler* s, const Level* level) noexcept nogil:
-    """Up to where the level's queue has entries (S7)."""
+    """Up to where the level's queue has entries (delivery S7)."""
     cdef QueueEntry* queue = &s.shm.queues[level.queue]
     cdef int64_t most = load_i64_acquire(&queue.max_offset)
     cdef bint begins
@@ -76,7 +76,7 @@ cdef int64_t level_end(Scheduler* s, const Level* level) noexcept nogil:
     full_fence()
     most = load_i64_acquire(&queue.max_offset)
     if begins and level.next >= most:
-        dispatch_hurry(s.shm)                                            # D6
+        dispatch_hurry(s.shm)                                            # dispatch D6
     return most
 
 

@@ -1,5 +1,5 @@
-# The search of the log for deliveries whose results nobody has read (S5): behind the book's
-# settled_position, each record that delivers an entry which is not settled settles it.
+# The search of the log for deliveries whose results nobody has read (delivery S5): behind the
+# book's settled_position, each record that delivers an entry which is not settled settles it.
 #
 # A record delivers an entry when it lies in the topic and queue that its own REAL_TOPIC and
 # REAL_QID name, and equals the entry's record in all that a delivery keeps. Only deliveries have

@@ -73,7 +73,7 @@ cdef void settle_delivery(Scheduler* s, const uint8_t* at, const RecordView* fou
         if not book_has(&s.book, level, offset):
             trouble = compare(s, level, offset, at, found)
             if trouble == 0:
-                book_move_position(&s.book, found.log_position + found.size)         # S3
+                book_move_position(&s.book, found.log_position + found.size)         # book S3
                 book_settle(&s.book, level, offset)
                 return
             if trouble > 0 and offset == s.book.state.offsets[level]:

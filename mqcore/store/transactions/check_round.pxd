@@ -7,10 +7,10 @@
 #       record that is dispatched was looked at.
 #   B4  At most FLIGHTS copies are on their way, and PACE_PER_MS a millisecond are made: a round over
 #       a million takes its turn among the sends.
-#   B5  How long a half message has waited is counted on the steady clock from its store time on (T9),
-#       whatever the wall clock is set to meanwhile. What its born time adds is how old it was when it
-#       was stored: no more than has passed since our wall clock showed its born time (T10), and
-#       nothing if it never did, since a step left that time out.
+#   B5  How long a half message has waited is counted on the steady clock from its store time on
+#       (store_clock T9), whatever the wall clock is set to meanwhile. What its born time adds is
+#       how old it was when it was stored: no more than has passed since our wall clock showed its
+#       born time (store_clock T10), and nothing if it never did, since a step left that time out.
 #   B6  What a half message says of itself costs nobody else a question: only the time at which it was
 #       stored ends a round. One that says it was born later is passed by until its time has come, and
 #       is immune only if it is by no more than transactionTimeOut, a clock that is ahead.

@@ -335,7 +335,7 @@ cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
     cdef const uint8_t* bytes
     cdef int found = half_record(&k.halves, k.cursor, &record, &bytes)
     if found == HALF_UNREADABLE:
-        return STEP_DONE                                                 # U4
+        return STEP_DONE                                                 # half_queue U4
     if found != HALF_FOUND:
         return pass_by(k)
     read_notes(&record, &notes)

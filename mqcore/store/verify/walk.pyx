@@ -72,7 +72,7 @@ cdef void note_numbers(Walk* w, QueueCheck* queue, int32_t number,
         find(&w.findings, FOUND_OFFSET_GAP, number, w.position, queue.last_position,
              queue.next_offset, record.queue_offset)
     elif 0 <= record.queue_offset < queue.next_offset:
-        queue.superseded += queue.missing                       # VQ3: the topic was made again
+        queue.superseded += queue.missing                     # queues VQ3: the topic was made again
         queue.missing = 0
     queue.next_offset = record.queue_offset + 1
     queue.last_position = w.position

@@ -216,7 +216,10 @@ class Coordinator:
         self._at_change = [loop.create_task(following.close()), loop.create_task(self._register())]
 
     def _take_over_topics(self) -> None:
-        """Those of messages that consumers see by now; again, when they see all of them (FO10)."""
+        """
+        Those of messages that consumers see by now; again, when they see all of them
+        (leadership FO10).
+        """
         settling = self._queues.settling
         self._broker.take_over_topics(self._known_to, self._now_ms())
         if not settling:

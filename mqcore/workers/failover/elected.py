@@ -184,7 +184,7 @@ class Elections:
     def _is_even(self) -> bool:
         """
         Whether the log has all that it will have of its master, and its queues have what may be
-        seen of it: who asks for more waits, until it may (FO10).
+        seen of it: who asks for more waits, until it may (leadership FO10).
         """
         if any(self._segment.state(row.slot) != WORKER_RUNNING for row in (WRITER, DISPATCHER)):
             return False

@@ -211,7 +211,8 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
     except (ValueError, OSError) as error:
         log.error("%s", error)
         return False
-    if standing is None or settings.failover.enable:     # then who is elected says it (FO10)
+    # then who is elected says it (leadership FO10)
+    if standing is None or settings.failover.enable:
         return True
     begun = before is not None and before.history != standing.history
     goes_on = before is not None and before.state is State.LEADS

@@ -116,7 +116,7 @@ class HaSlave:
         self._asked = -1                     # log position that the last link asked from
         self._said = ""                      # why there was no link, so that it is said once
         self._refused = ""                   # why the last master was not to be believed
-        self._is_mute = False                # it did not greet: a stock one does not (HS10)
+        self._is_mute = False                # it did not greet: a stock one does not (slave HS10)
 
     def start(self) -> None:
         replication = self._settings.replication
@@ -241,7 +241,8 @@ class HaSlave:
             log.info("the master at %s is followed now", printable(self._address))
         self._refused = ""
         self._slots.put("followed_epoch", theirs.history.last.number)
-        # who was elected may not show yet what its epoch began with, and says when it does (FO10)
+        # who was elected may not show yet what its epoch began with, and says when it does
+        # (leadership FO10)
         ReplicaPen(self._segment).keep(theirs.history.taken_over if self._pen is None else 0)
         self._loop.go_on(asks=theirs.tells and (
             settings.shows_replicated_only or settings.hands_log_on))

@@ -110,8 +110,8 @@ class Scheduler:
 
     def _begin(self) -> None:
         """
-        Where all that was delivered can be told by its queue (FO10): a delivery that is in the log,
-        and whose delayed message has no entry yet, would be made again.
+        Where all that was delivered can be told by its queue (leadership FO10): a delivery that is
+        in the log, and whose delayed message has no entry yet, would be made again.
         """
         offsets, position, ahead = self._load()
         if not self._loop.known:

@@ -57,7 +57,7 @@ class TransactionChecker:
             self._begin()
 
     def _begin(self) -> None:
-        """Where each half message that is decided can be told by the op queue (FO10)."""
+        """Where each half message that is decided can be told by the op queue (leadership FO10)."""
         self._check.seek(*(self._check.known() or self._committed()))
         self._next_round = time.monotonic() + self._interval_s
         self._begun = True

@@ -510,7 +510,7 @@ class Supervisor:
     def _wait_dispatched(self) -> bool:
         """
         Until consumers see all that was stored before this start (store.md 9.7), or as much of it
-        as they may (D5).
+        as they may (dispatch D5).
         """
         pen = ReplicaPen(self._segment)
 

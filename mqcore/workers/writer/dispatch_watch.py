@@ -24,7 +24,7 @@ class DispatchWatch:
     The writer's look at the dispatcher, between turns.
 
     stall_ms: how long it may stand still while something is behind it; behind_bytes_max: how far
-    behind it may be; replicated_only: it waits for slaves (D5), which is not its fault.
+    behind it may be; replicated_only: it waits for slaves (dispatch D5), which is not its fault.
     """
 
     def __init__(self, segment: Segment, stall_ms: int, behind_bytes_max: int, *,

@@ -270,7 +270,9 @@ class Writer:
         return not waiting and not unflushed
 
     def _remove_unused(self) -> None:
-        """Segments that were made ahead and hold nothing (store.md 6.3), the last first (P3)."""
+        """
+        Segments that were made ahead and hold nothing (store.md 6.3), the last first (prepare P3).
+        """
         end = self._segment.log_state()["published"]
         for start, path in reversed(self._settings.log_folders.segments()):
             if start >= end:

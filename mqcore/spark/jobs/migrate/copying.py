@@ -114,7 +114,7 @@ class Copying:
     # -- reading back -----------------------------------------------------------------------------
 
     def read_back(self, queues: list[MessageQueue]) -> None:
-        """Let the table have what the new cluster holds of these queues (M2)."""
+        """Let the table have what the new cluster holds of these queues (table M2)."""
         back = {self._table.target(queue): queue for queue in queues}
         with catalog_of(self._options(self._target)) as catalog:
             ends = catalog.ends(self._there(catalog, list(back)))
