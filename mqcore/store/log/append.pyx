@@ -272,9 +272,7 @@ cdef bint roll(Appender* a) noexcept nogil:
 
 cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
                              const uint8_t* topic) noexcept nogil:
-    """
-    The number of the queue that a request is for; below 0: it can have none (names O3, place O5).
-    """
+    """The number of a request's queue; below 0: it can have none (names O3, place O5)."""
     cdef int32_t queue = queue_find(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
     if queue >= 0:
         return queue
@@ -289,10 +287,7 @@ cdef int roll_status(Appender* a) noexcept nogil:
 
 
 cdef int end_lives(Appender* a, const uint8_t* bytes, int64_t size) noexcept nogil:
-    """
-    The lives that staged records end are over once the records are in the file; PutStatus
-    (lives QL3).
-    """
+    """End the lives that staged records end: they are in the file now (lives QL3); PutStatus."""
     cdef RecordView record
     cdef int64_t done = 0
     if not commit(a):
