@@ -378,7 +378,8 @@ cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Por
 cdef void count_pull(Reading* r, const Puller* puller, const Found* found) noexcept nogil:
     """What a pull handed out, for the statistics of its group (broker.md 11.1)."""
     cdef const uint8_t* last = found.records[found.count - 1]
-    cdef int64_t wall_ms = wall_of_turn(r.transport), now_us = steady_us()
+    cdef int64_t wall_ms = wall_of_turn(r.transport)
+    cdef int64_t now_us = steady_us()
     cdef PullCount* entry
     cdef int32_t i
     r.transport.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
