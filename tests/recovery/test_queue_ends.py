@@ -99,6 +99,29 @@ def test_a_changed_queue_goes_on_with_the_next_number(
     assert [offset for _, _, offset, _, _ in probe.take()] == [MESSAGES // QUEUES] * QUEUES
 
 
+@pytest.mark.parametrize("left", [(), (7,), (6, 7), (5, 6, 7), (1, 2, 3, 4, 5, 6, 7), (0,), (0, 1),
+                                  (0, 7), (0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5, 7)], ids=str)
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_files_that_went_below_a_running_broker_are_made_again_after_a_kill(
+    left: tuple[int, ...], same_boot: bool, store: Store,
+) -> None:
+    """The word about the queues' ends is of before: 217 entries, in 6 files."""
+    ends = queue_ends.read(store.ends)
+    run, found = store.start(ends=ends)
+    end = send(run, found.end, 300)
+    run.dispatch_all(end, index_enabled=False)
+    whole, files = store.content(), store.files(1)
+    assert len(files) == 8
+    for number, path in enumerate(files):
+        if number not in left:
+            path.unlink()
+
+    run, found = store.start(clean=False, ends=ends, same_boot=same_boot)
+    assert found.end == end
+    assert store.content() == whole
+    assert run.queue_ranges() == {(TOPIC, number): (0, 317) for number in range(QUEUES)}
+
+
 def test_bytes_behind_the_last_entry_do_not_become_entries(store: Store) -> None:
     before = store.content()
     garbage_behind_the_end(store)

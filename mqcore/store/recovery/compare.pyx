@@ -299,6 +299,7 @@ cdef class QueueComparison(QueueCutting):
             if found.first_file > found.known_min // self.file_entries * self.file_entries or (
                     first == self.known_first and queue.min_offset > found.known_min):
                 self.remove(number)
+                found.cut = False
             if clean and queue.max_offset > found.known_max:
                 self.cut_at(number, found.known_max)
             if queue.max_offset < found.known_max and not found.cut:

@@ -91,7 +91,9 @@ cdef class QueueCutting(QueueRecovery):
                 break
             at -= 1
         if at == 0 and count == 0 and files[0][0] > 0 and self.found[number].cut:
-            self.remove(number)                # all its entries are written anew, earlier ones too
+            # all its entries are written anew; earlier ones, if it had any, are missing
+            self.found[number].cut = self.found[number].known_min >= files[0][0] // CQ_ENTRY_SIZE
+            self.remove(number)
             return
         if at >= 0:
             max_offset = <int64_t>files[at][0] // CQ_ENTRY_SIZE + count
