@@ -1,6 +1,7 @@
 """Tables of files, without Spark: each change once, whole, beside others."""
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -36,6 +37,37 @@ def written(root: Path, *rows: tuple[str, int | None, int], row_group_bytes: int
              "properties": [("a", "b")], "keys": ["k"]} for number in range(count)],
             schema=SCHEMA))
     return tuple(writer.finish())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_clock_that_is_ahead_of_the_last_write_makes_nothing_older(tmp_path, kind):
+    """All was written ten days ago, as the clock has it now."""
+    pytest.importorskip("pyspark")
+    from mqcore.spark.jobs.lake_maintain import _maintained
+
+    def maintained() -> tuple[int, int]:
+        figures = _maintained(
+            None, root, compact=False, target_bytes=1, wave_bytes=1, check=False,
+            keep_s=20 * 86_400, latest=None, latest_format=None, orphans_after_s=86_400,
+            catalog=None).figures
+        return figures["filesDropped"], figures["filesRemoved"]
+
+    root = tmp_path / "t"
+    table = open_table(root, kind)
+    today = now_ms() // 86_400_000
+    files = written(root, ("orders", today - 25, 3), ("orders", today - 12, 3))
+    assert table.commit(Change("query", 0, files), SHAPE)
+    orphan = (root / files[0].path).with_name("mq-of-a-dead-try.parquet")
+    orphan.write_bytes(b"PAR1")
+    for path in root.rglob("*"):
+        ten_days_ago = path.stat().st_mtime - 10 * 86_400
+        os.utime(path, (ten_days_ago, ten_days_ago))
+
+    assert maintained() == (0, 0)
+    assert orphan.exists()
+    written(root, ("orders", today, 1))
+    assert maintained() == (1, 1)
+    assert not orphan.exists()
 
 
 def now_ms() -> int:

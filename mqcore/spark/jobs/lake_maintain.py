@@ -70,7 +70,8 @@ def _maintained(
 ) -> Outcome:
     table = existing(open_table(path, catalog=catalog))
     figures: dict[str, Any] = {"path": str(table.root), "format": table.kind}
-    figures["filesDropped"] = 0 if keep_s is None else _retain(table, keep_s)
+    now_ms = _now_ms(table)
+    figures["filesDropped"] = 0 if keep_s is None else _retain(table, keep_s, now_ms)
     before = table.state()
     wrong = 0
     if compact:
@@ -83,22 +84,31 @@ def _maintained(
     if latest is not None:
         figures["latestRows"] = _latest(own, table, latest, latest_format)
     if not wrong:                       # else what was replaced is still wanted
-        figures |= _swept(table, orphans_after_s)
+        figures |= _swept(table, orphans_after_s, now_ms)
         if latest is not None:
-            _swept(open_table(latest), orphans_after_s)
+            _swept(open_table(latest), orphans_after_s, now_ms)
     after = table.state()
     figures |= {"rows": after.rows, "filesBefore": len(before.files),
                 "filesAfter": len(after.files)}
     return Outcome(EXIT_MISMATCH if wrong else EXIT_FINE, figures)
 
 
-def _retain(table: Table, keep_s: float) -> int:
+def _now_ms(table: Table) -> int:
+    """
+    The time from which ages count back: the wall clock's, but not later than the table's last
+    write. A clock that has stepped ahead since makes nothing older.
+    """
+    return min(time.time_ns() // 1_000_000, table.last_write_ms())
+
+
+def _retain(table: Table, keep_s: float, now_ms: int) -> int:
     """Drop the files of days that ended so long ago; how many."""
     if DAY not in table.parts():
         raise OptionError(f"{table.root}: the table is not partitioned by day, so that nothing can"
                           " be dropped by its age")
     number = table.committed(MAINTAINER) + 1
-    last = (datetime.now(UTC) - timedelta(seconds=keep_s)).date() - timedelta(days=1)
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    last = (now - timedelta(seconds=keep_s)).date() - timedelta(days=1)
     old = tuple(one.path for one in table.state().files
                 if (day := one.parts[DAY]) is not None and day <= last.isoformat())
     if old:
@@ -197,8 +207,8 @@ def _latest(spark: Any, table: Table, latest: str | Path, kind: str | None) -> i
 # -- sweeping --------------------------------------------------------------------------------------
 
 
-def _swept(table: Table, after_s: float) -> dict[str, Any]:
-    before_ms = round((time.time() - after_s) * 1000)
+def _swept(table: Table, after_s: float, now_ms: int) -> dict[str, Any]:
+    before_ms = now_ms - round(after_s * 1000)
     forgotten = table.forget(before_ms)
     orphans = table.orphans(before_ms)
     return {"historyRemoved": forgotten, "filesRemoved": len(table.discard(orphans))}

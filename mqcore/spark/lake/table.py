@@ -8,6 +8,7 @@ there until it is swept, some time later.
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -176,6 +177,16 @@ class Table(abc.ABC):
         found = [path for path, written_ms in files_below(self.root) if written_ms < before_ms]
         needed = self.kept(before_ms) if found else set()       # asked last: commits come between
         return [path for path in found if path not in needed]
+
+
+    def last_write_ms(self) -> int:
+        """When a file of the table was last written, in milliseconds; 0: there is none."""
+        last = 0
+        for folder, _, names in os.walk(self.root):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    last = max(last, Path(folder, name).stat().st_mtime_ns // 1_000_000)
+        return last
 
 
 def files_below(root: Path) -> Iterator[tuple[str, int]]:
