@@ -173,6 +173,9 @@ class Core:
         self, request: Request, go_on: Callable[[], Outcome | OutcomeJob]
     ) -> Outcome | OutcomeJob:
         """As `once_saved`, of all offsets."""
+        if not self.offsets.dirty:
+            return go_on()
+
         def save(done: Done) -> None:
             self.saving.save("offsets", lambda: self.offsets.files.begin(request.now_ms), done)
 

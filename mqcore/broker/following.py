@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,6 +25,7 @@ from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.offset_files import LIGHT_MEMBER, MEMBER, offset_of, queues_of
+from mqcore.broker.tables.offsets import is_light
 from mqcore.broker.tables.own_commits import Commit
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, stored_topic
 from mqcore.layout import DELAY_LEVEL_MAX, GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
@@ -94,7 +95,7 @@ def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]
     return TakenOffsets(left, transactions)
 
 
-def _remove_deleted(core: Core, table: Iterable[str]) -> Generator[None, None, None]:
+def _remove_deleted(core: Core, table: Collection[str]) -> Generator[None, None, None]:
     """The offsets of groups that neither this table of the master's has nor that of its groups."""
     kept = {key.partition(_SEPARATOR)[2] for key in table}
     kept |= {commit.group for commit in core.own_commits.all()}
@@ -105,6 +106,24 @@ def _remove_deleted(core: Core, table: Iterable[str]) -> Generator[None, None, N
                 yield
         if number % ROWS_A_TURN == 0:
             yield
+    yield from _remove_of_deleted_topics(core, table)
+
+
+def _remove_of_deleted_topics(
+    core: Core, table: Container[str]
+) -> Generator[None, None, None]:
+    """Likewise of topics: a topic that is made again begins without them."""
+    own = {f"{commit.topic}{_SEPARATOR}{commit.group}" for commit in core.own_commits.all()}
+    rows = 0
+    for topic in core.offsets.topics():
+        gone = core.topics.get(topic) is None and not is_light(topic)
+        for group in core.offsets.groups_of(topic) if gone else ("",):
+            key = f"{topic}{_SEPARATOR}{group}"
+            if gone and key not in table and key not in own and group != TRANSACTION_GROUP:
+                core.offsets.remove_pair(topic, group)
+            rows += 1
+            if rows % ROWS_A_TURN == 0:
+                yield
 
 
 def keep_transactions(core: Core, transactions: Iterable[Commit]) -> None:

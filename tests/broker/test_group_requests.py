@@ -108,6 +108,25 @@ def test_offsets_of_a_deleted_group_are_out_of_their_file_before_the_answer(
     assert (answer.code, answer.remark[:29]) == (1, "the offsets cannot be saved: ")
 
 
+def test_a_topic_that_is_made_again_begins_without_the_offsets_of_its_earlier_life(
+        tmp_path: Path) -> None:
+    bench = make_bench(settings_in(tmp_path), {("T", 0): 50})
+    topic = {"topic": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+             "topicFilterType": "SINGLE_TAG"}
+    bench.ask(17, topic)
+    for name in ("T", "TT"):
+        for group in ("G", "x@G"):
+            bench.broker.core.offsets.commit(group, name, 0, 50)
+    bench.broker.core.offsets.persist()
+    bench.ask(215, {"topic": "T"})
+    bench.ask(17, topic)
+
+    for one in (bench, make_bench(settings_in(tmp_path))):         # also behind a kill
+        offsets = one.broker.core.offsets
+        assert [offsets.committed(group, name, 0) for name in ("T", "TT")
+                for group in ("G", "x@G")] == [None, None, 50, 50]
+
+
 def test_a_heartbeat_brings_a_deleted_group_back_with_defaults(bench: Bench) -> None:
     bench.ask(200, None, BODY)
     bench.ask(207, {"groupName": "G"})

@@ -83,20 +83,41 @@ def test_what_the_master_deletes_goes(master: Bench, slave: Bench, removes: str)
     master.ask(200, None, {"groupName": "G"})
     commit(master, 7)
     take(slave, master)
-    master.ask(215, {"topic": "T"})
     master.ask(207, {"groupName": "G", "removeOffset": removes})
     take(slave, master)
 
-    assert "T" not in slave.tables.topics
     assert "G" not in slave.tables.groups
     left = {} if removes == "true" else {0: 7}
     assert slave.broker.core.offsets.of_queues("G", "T") == left
     assert master.broker.core.offsets.of_queues("G", "T") == left
 
 
+def test_offsets_of_a_deleted_topic_go_and_those_of_others_stay(
+    master: Bench, slave: Bench
+) -> None:
+    for topic in ("T", "U"):
+        master.ask(17, {**TOPIC, "topic": topic})
+        commit(master, 7, topic=topic)
+        commit(master, 8, topic=topic, group="H")
+    commit(master, 9, topic="%LMQ%L")
+    take(slave, master)
+    commit(slave, 11, group="OWN")             # while the master was away
+    master.ask(215, {"topic": "T"})
+    assert take(slave, master) == [Commit("OWN", "T", 0, 11)]
+
+    assert "T" not in slave.tables.topics
+    for bench in (master, slave):
+        offsets = bench.broker.core.offsets
+        assert [offsets.of_queues(group, topic) for topic, group in (
+            ("T", "G"), ("T", "H"), ("U", "G"), ("U", "H"), ("%LMQ%L", "G"))] == [
+                {}, {}, {0: 7}, {0: 8}, {0: 9}]
+    assert slave.broker.core.offsets.of_queues("OWN", "T") == {0: 11}
+
+
 def test_offsets_stay_that_the_master_does_not_have_of_a_group_that_it_has(
     master: Bench, slave: Bench
 ) -> None:
+    master.ask(17, TOPIC)
     master.ask(200, None, {"groupName": "G"})
     commit(master, 7)
     take(slave, master)
@@ -108,6 +129,7 @@ def test_offsets_stay_that_the_master_does_not_have_of_a_group_that_it_has(
 def test_offsets_of_a_group_that_is_gone_stay_while_the_master_lacks_what_was_committed_here(
     master: Bench, slave: Bench
 ) -> None:
+    master.ask(17, TOPIC)
     commit(master, 7)
     take(slave, master)
     commit(slave, 9)

@@ -232,6 +232,11 @@ TABLE = (
         "nothing is skipped",
     ),
     Difference(
+        "offsets of a deleted topic", "215 keeps them: in a topic of that name that is made again,"
+        " a group skips as many messages", "they go with the topic, as in 5.x",
+        "nothing is skipped",
+    ),
+    Difference(
         "clone of all offsets", "314 without a topic copies nothing", "copies all of the group's"
         " topics", "what the request says",
     ),

@@ -1,16 +1,19 @@
 """
 Removing topics, queues and expired files by request (broker.md 9.6, store.md 3.7, 6.6).
 
-RocketMQ 4.9.8: AdminBrokerProcessor, DefaultMessageStore. One thing differs: deleting a topic
-removes that topic's queues alone. 4.9.8 also removes those of every other topic that has no config
-at that moment, which CLEAN_UNUSED_TOPIC does here, and only when it is asked for.
+RocketMQ 4.9.8: AdminBrokerProcessor, DefaultMessageStore. Two things differ. Deleting a topic
+removes only that topic's queues; 4.9.8 also removes those of every other topic that has no config
+at that moment, which CLEAN_UNUSED_TOPIC does here, and only when it is asked for. And it removes
+the topic's consumer offsets, as 5.x does: they would hide messages of a topic that is made again.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from functools import partial
 
 from mqcore.broker.core import Core
 from mqcore.broker.request import (
+    ROWS_A_TURN,
     Answer,
     Fields,
     Outcome,
@@ -46,6 +49,13 @@ def _remove_queues(
     core: Core, request: Request, name: str, before: TopicConfig | None
 ) -> OutcomeJob:
     core.access.changed(request, before.as_json() if before else {}, {})
+    while not core.offsets.remove_topic(name, ROWS_A_TURN):
+        yield
+    outcome = core.once_offsets_saved(request, partial(_remove_files, core, request, name))
+    return (yield from outcome) if isinstance(outcome, Generator) else outcome
+
+
+def _remove_files(core: Core, request: Request, name: str) -> OutcomeJob:
     queues = []
     for some in core.ports.queues.some():
         queues += [(topic, queue_id) for topic, queue_id, _ in some if topic == name]

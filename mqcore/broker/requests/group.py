@@ -71,7 +71,7 @@ def _saved(
             return told()
         while not core.offsets.remove_group(name, ROWS_A_TURN):
             yield
-        outcome = core.once_offsets_saved(request, told) if core.offsets.dirty else told()
+        outcome = core.once_offsets_saved(request, told)
         return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
     def told() -> Answer:

@@ -251,9 +251,23 @@ class OffsetTable:
     def remove_group(self, group: str, most: int | None = None) -> bool:
         """Forget a group's offsets, of `most` topics now; whether all are gone."""
         for topic in list(islice(self._groups.get(group, ()), most)):
-            self._remove(topic, group)
-            self._note(topic, group)
+            self.remove_pair(topic, group)
         return group not in self._groups
+
+    def remove_pair(self, topic: str, group: str) -> None:
+        """Forget a group's offsets of a topic."""
+        self._remove(topic, group)
+        self._note(topic, group)
+
+    def remove_topic(self, topic: str, most: int | None = None) -> bool:
+        """Forget a topic's offsets, of `most` groups now; whether all are gone."""
+        for group in list(islice(self._topics.get(topic, ()), most)):
+            self.remove_pair(topic, group)
+        return topic not in self._topics
+
+    def topics(self) -> list[str]:
+        """All topics that have offsets now; there may be very many."""
+        return list(self._topics)
 
     def clone(self, source: str, target: str, topic: str, address: str = "") -> bool:
         """
