@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path(__file__).parent
 SECONDS = 120                           # that the tests of a mutant may take
 STATED = re.compile(r"(?m)^(?:#   |  ?)?([A-Z]{1,2}\d+) +(?=\S)")
+COMMENT = re.compile(r"(?:[ \t]+#[^\n]*)?[ \t]*\n$")       # of a whole line ...
+ANY_COMMENT = r"(?:[ \t]+#[^\n]*)?[ \t]*\n"                # ... which may have another one by now
 KEYS = {"rule", "file", "old", "new", "tests", "seconds", "open"}
 
 
@@ -60,13 +62,17 @@ class Mutant:
         line = self.new.strip().partition("\n")[0] or "(removed)"
         return f"{self.rule} {self.file}: {line}"
 
-    def place(self, text: str) -> int:
-        """Where it changes the text of its file."""
-        count = text.count(self.old)
-        if count != 1:
+    def place(self, text: str) -> tuple[int, int]:
+        """The begin and the end of its line in the text of its file, whatever comments say there."""
+        pattern = "(?m)^" if self.old.startswith(" ") else ""
+        pattern += "".join(
+            re.escape(COMMENT.sub("", line)) + ANY_COMMENT if line.endswith("\n")
+            else re.escape(line) for line in self.old.splitlines(keepends=True))
+        found = [match.span() for match in re.finditer(pattern, text)]
+        if len(found) != 1:
             raise MutantError(
-                f"{self.room}.toml: {self}: `old` stands there {count} times, not once")
-        return text.index(self.old)
+                f"{self.room}.toml: {self}: `old` stands there {len(found)} times, not once")
+        return found[0]
 
 
 def rules(root: Path = ROOT) -> dict[str, str]:

@@ -80,9 +80,9 @@ def indent(line: str) -> int:
 def span_of(mutant: Mutant, rows: Sequence[tuple[int, int]], lines: Sequence[str],
             text: str) -> Span:
     """The statements that it changes."""
-    start = mutant.place(text)
+    start, end = mutant.place(text)
     first = text.count("\n", 0, start)
-    last = text.count("\n", 0, start + len(mutant.old.rstrip("\n")))
+    last = text.count("\n", 0, start + len(text[start:end].rstrip("\n")))
     touched = [row for row in rows if row[0] <= last and first < row[1]]
     margin = indent(lines[touched[0][0]])
     if any(lines[row[0]].strip() and indent(lines[row[0]]) < margin for row in touched):
@@ -115,8 +115,8 @@ def texts(span: Span, lines: Sequence[str], text: str) -> tuple[str, list[str]]:
     original = "".join(lines[span.first:span.end])
     changed = []
     for mutant in span.mutants:
-        at = mutant.place(text) - offset
-        changed.append(original[:at] + mutant.new + original[at + len(mutant.old):])
+        start, end = mutant.place(text)
+        changed.append(original[:start - offset] + mutant.new + original[end - offset:])
     return original, changed
 
 

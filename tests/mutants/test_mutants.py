@@ -79,6 +79,8 @@ def kind(number):
 CASES = {                                   # old, new -> what kind() says of 0, 1, 3, 4
     ("LIMIT = 3\n", "LIMIT = 4\n"): ("none", "few", "three", "three"),
     ("    if number > LIMIT:", "    if number >= LIMIT:"): ("none", "few", "many", "many"),
+    ("    if number > LIMIT:     # the comment of another day\n", "    if number > 0:\n"):
+        ("none", "many", "many", "many"),
     ("    elif number == 0:\n", "    elif number == 1:\n"): ("few", "none", "three", "many"),
     ('return "three"', 'return "3"'): ("none", "few", "3", "many"),
     ("        if one == 2:\n            return \"three\"\n", "        pass\n"):
