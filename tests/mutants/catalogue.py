@@ -63,7 +63,7 @@ class Mutant:
         return f"{self.rule} {self.file}: {line}"
 
     def place(self, text: str) -> tuple[int, int]:
-        """The begin and the end of its line in the text of its file, whatever comments say there."""
+        """Begin and end of its line in the text of its file, whatever comments say there."""
         pattern = "(?m)^" if self.old.startswith(" ") else ""
         pattern += "".join(
             re.escape(COMMENT.sub("", line)) + ANY_COMMENT if line.endswith("\n")

@@ -1,4 +1,4 @@
-"""A connection has its share of a serving process, and no more: N1, N2, N4 to N6, N9, N12, H7."""
+"""A connection has its share of a serving process, and no more (N1 to N12, H5, H7, D3)."""
 from __future__ import annotations
 
 import contextlib
@@ -192,6 +192,18 @@ def test_a_message_is_given_to_held_pulls_in_turns_of_limited_work(tmp_path: Pat
     wait_until(lambda: serving.turn() or serving.figure("held_pulls") == 0, "all are answered")
     for peer in peers:
         peer.close()
+
+
+def test_a_held_pull_is_answered_by_its_queue_s_first_message(tmp_path: Path) -> None:         # D3
+    filled = Filled(tmp_path, 0, 0)
+    serving = filled.serving
+    with serving.connect() as peer:
+        peer.send(pulls(1, "a", offset=0, sys_flag=WAITS, suspend_ms=60_000))
+        wait_until(lambda: serving.turn() or serving.figure("held_pulls") == 1, "it is held")
+        filled.store(1, 100)
+        for _ in range(5):
+            serving.turn()
+        assert serving.figure("held_pulls") == 0
 
 
 # -- filters that held pulls keep ------------------------------------------------------------------

@@ -83,7 +83,9 @@ def test_an_address_is_good_until_the_next_request_however_many_segments_that_ta
         segment[28:36] = (number * 4096).to_bytes(8, "big")         # its position
         (run.log_folder / f"{number * 4096:020d}").write_bytes(segment)
     last = 1024 * 4096
-    run.writer("async", last + 4096)
+    end = run.recover(clean=False, alone=False).end
+    assert end == last + 4096
+    run.writer("async", end)
     whole = reader_of(run).record(last)
     assert whole is not None
     assert reader_of(run).named_record(last) in (None, whole)
