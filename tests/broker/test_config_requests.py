@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from mqcore.broker.requests.config import shown
+from mqcore.broker.requests.config import shown, take_said
 from mqcore.broker.settings import stock_conf
+from mqcore.broker.settings.changed import FILE_NAME
 from mqcore.broker.settings.checks import HOURS_MAX, LABELS
 from mqcore.broker.settings.delay_levels import TEXT_LENGTH_MAX
 from mqcore.broker.settings.live import (
@@ -28,6 +29,7 @@ from mqcore.broker.settings.model import SECTIONS
 from mqcore.broker.settings.values import Values
 from mqcore.shm.segment import Segment
 from mqcore.shm.text_board import SettingsBoard
+from mqcore.turns import finished
 from mqcore.wire import fastjson
 from tests.broker.fakes import NOW_MS, Bench, settings_in
 from tests.shm.test_segment import SMALL
@@ -233,3 +235,33 @@ def test_what_one_process_tells_makes_the_same_settings_in_another(tmp_path: Pat
     assert again.broker.message_delay_levels == "1s  5s"
     assert (again.log.level, again.broker.listen_port) == ("debug", 40911)
     assert lines(started, started) == b""
+
+
+def test_a_file_that_is_read_again_lies_below_what_requests_changed(
+        bench: Bench, tmp_path: Path) -> None:
+    def take(*overrides: str) -> dict[str, str]:
+        said = settings_in(Path(bench.broker.core.settings.store.path), *overrides)
+        finished(take_said(bench.broker.core, lines(said, None), bench.now_ms))
+        return table(bench)
+
+    assert change(bench, "fileReservedTime=48\ndeleteWhen=05\n").code == 0
+    found = take("store.reserved_hours=24", "broker.auto_create_topic=false")
+    assert (found["fileReservedTime"], found["deleteWhen"], found["autoCreateTopicEnable"]) == (
+        "48", "05", "false")
+    assert bench.tables.settings is not None
+    assert not bench.tables.settings.broker.auto_create_topic
+    assert bench.tables.settings.store.reserved_hours == 48
+
+    assert take()["autoCreateTopicEnable"] == "true"          # the key went from the file again
+    assert take("store.delete_when_hours=5")["deleteWhen"] == "05"
+    assert change(bench, "fileReservedTime=72\n").code == 0     # as the file: no change any more
+    kept = (Path(bench.broker.core.settings.store.path) / "config" / FILE_NAME).read_text()
+    assert fastjson.loads(kept.encode()) == {"settings": {}}
+
+
+def test_what_cannot_be_beside_what_runs_changes_nothing(
+        bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    before = table(bench)
+    finished(take_said(bench.broker.core, b'store.reserved_hours="some"\n', bench.now_ms))
+    assert table(bench) == before
+    assert "those before stay" in caplog.text
