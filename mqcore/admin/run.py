@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -100,8 +100,20 @@ def up(config: Path | None, overrides: tuple[str, ...], verbose: bool) -> None:
     """Run a broker with a name server beside it."""
     settings = load(config, list(overrides))
     supervise(_beside_name_server(settings),
-              lambda: _beside_name_server(broker_settings.load(config, None, overrides)),
+              lambda: _beside_name_server(_loaded_again(config, overrides)),
               embedded=settings.namesrv.embedded, verbose=verbose)
+
+
+def _loaded_again(config: Path | None, overrides: Sequence[str]) -> Settings:
+    """Settings when SIGHUP comes. Raises SettingsError, OSError."""
+    _check_is_file(config)
+    return broker_settings.load(config, None, overrides)
+
+
+def _check_is_file(config: Path | None) -> None:
+    """A pipe (`-c <(...)`) is empty the second time, or waits for its writer for ever."""
+    if config is not None and config.exists() and not config.is_file():
+        raise SettingsError(f"{config}: expected a file, to be read again")
 
 
 def _beside_name_server(settings: Settings) -> Settings:
@@ -124,8 +136,7 @@ def broker(config: Path | None, overrides: tuple[str, ...], namesrv: str | None)
     given = list(overrides)
     if namesrv is not None:
         given.append(f"broker.namesrv_addrs={namesrv}")
-    supervise(load(config, given), lambda: broker_settings.load(config, None, given),
-              embedded=False)
+    supervise(load(config, given), lambda: _loaded_again(config, given), embedded=False)
 
 
 @click.command()
@@ -149,6 +160,10 @@ def namesrv(config: Path | None, port: int | None) -> None:
         settings, ignored = namesrv_settings.load(config)
         return settings if port is None else replace(settings, listen_port=port), ignored
 
+    def read_again() -> NamesrvSettings:
+        _check_is_file(config)
+        return read()[0]
+
     try:
         settings, ignored = read()
     except (ValueError, OSError) as error:
@@ -162,7 +177,7 @@ def namesrv(config: Path | None, port: int | None) -> None:
             "%s", exposure.of_name_server(settings.listen_host, settings.listen_port))
     setproctitle("mqcore: namesrv")
     try:
-        worker.run(settings, read_again=lambda: read()[0], ready_callback=lambda: output.tell(
+        worker.run(settings, read_again=read_again, ready_callback=lambda: output.tell(
             f"mqcore ready namesrv={bracketed(settings.listen_host)}:{settings.listen_port}"))
         end(0)
     except (OSError, ValueError) as error:

@@ -75,6 +75,8 @@ def test_a_hangup_takes_what_a_running_broker_can_and_names_the_rest(tmp_path: P
         assert "broker.auto_create_topic = \"perhaps\"" in said
         file.unlink()
         assert str(file) in hang_up(broker, "the settings stay unchanged")
+        os.mkfifo(file)                    # nothing will ever write to it
+        assert f"{file}: expected a file" in hang_up(broker, "the settings stay unchanged")
         assert config(broker.broker_addr) == before
 
         # the next run of the same process begins with what was taken
@@ -103,4 +105,7 @@ def test_a_name_server_takes_the_settings_that_it_can(tmp_path: Path) -> None:
                 shown["topic_count_max"]) == ("second", "7000", "true", "100000")
         file.write_text(text + "nonsense = 1\n")
         assert "namesrv.nonsense" in hang_up(server, "the settings stay unchanged")
+        file.unlink()
+        os.mkfifo(file)
+        assert f"{file}: expected a file" in hang_up(server, "the settings stay unchanged")
         assert config(server.namesrv_addr, RequestCode.GET_NAMESRV_CONFIG) == shown
