@@ -9,6 +9,7 @@ Restarts  by hand: the next start removes what an earlier one left; its children
 """
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from mqcore.acl.kept import KeptFiles
@@ -18,6 +19,7 @@ from mqcore.workers.process import said
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Terminal
 from mqcore.workers.supervisor.limits import fitted
+from mqcore.workers.supervisor.manager import ServiceManager
 from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, Supervisor
 
 
@@ -30,9 +32,16 @@ def live(settings: Settings, read: Callable[[], Settings], *, embedded: bool,
     on_ready: called once clients can connect.
     """
     kept, kept_tls, rejoining, terminal = KeptFiles(), KeptTls(), Rejoining(), Terminal()
+    manager = ServiceManager(os.environ, beats=settings.http.enable)
+
+    def ready(now: Settings) -> None:
+        on_ready(now)
+        manager.ready()
+
     known = said.of_broker(fitted(settings), lambda: fitted(read()))
     code = EXIT_AGAIN
     while code == EXIT_AGAIN:
         code = Supervisor(known, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
-                          rejoining=rejoining, terminal=terminal, on_ready=on_ready).run()
+                          rejoining=rejoining, terminal=terminal, on_ready=ready,
+                          manager=manager).run()
     return code

@@ -41,6 +41,7 @@ from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Terminal
 from mqcore.workers.replication.ha_slave import HaSlave
 from mqcore.workers.supervisor.children import Child
+from mqcore.workers.supervisor.manager import ServiceManager
 from mqcore.workers.supervisor.supervisor import Supervisor
 from tests.broker.fakes import settings_in
 from tests.replication.ends import Peer, SlaveEnd
@@ -203,7 +204,8 @@ def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None
     settings = settings_in(tmp_path, *MASTER)
     supervisor = Supervisor(said.of_broker(settings, lambda: settings), embedded_namesrv=False,
                             on_ready=lambda _: None, kept=KeptFiles(), kept_tls=KeptTls(),
-                            rejoining=Rejoining(), terminal=Terminal())
+                            rejoining=Rejoining(), terminal=Terminal(),
+                            manager=ServiceManager({}, beats=False))
     supervisor._segment = new_segment()
     pen = ReplicaPen(supervisor._segment)
     pen.move(100)

@@ -33,7 +33,7 @@ class Inherited:
     whether a name server runs beside the broker; namesrv_account: as which the broker registers
     there (None: it asks nobody); kept_access: the access files in force (None: no access control);
     rejoin_from: before then a log that was overtaken stays as it is (time.monotonic); kept_tls: the
-    TLS files in force.
+    TLS files in force; beats: whether the name server shows that it turns.
     """
 
     settings: Settings
@@ -45,3 +45,4 @@ class Inherited:
     kept_access: KeptFiles | None
     rejoin_from: float = 0.0
     kept_tls: KeptTls = field(default_factory=KeptTls)
+    beats: bool = False

@@ -168,7 +168,7 @@ def run_beside(inherited: Inherited) -> None:
         before it ends.
         """
         nonlocal deadline
-        if settings.http.enable:                   # only health checks read it
+        if inherited.beats:                        # only health checks read it
             segment.beat(NAMESRV.slot, time.time_ns() // 1_000_000)
         if not segment.stop_requested(NAMESRV.slot):
             return False

@@ -68,6 +68,7 @@ from mqcore.workers.process.stopping import (
 from mqcore.workers.supervisor import limits
 from mqcore.workers.supervisor.children import Child, Starved, doing, spoken
 from mqcore.workers.supervisor.limits import LimitError
+from mqcore.workers.supervisor.manager import ServiceManager
 from mqcore.workers.supervisor.place import Place, live_run
 from mqcore.workers.writer import kept_clock
 from mqcore.workers.writer.writer import EXIT_DAMAGED
@@ -96,12 +97,14 @@ class Supervisor:
     said: the settings, which SIGHUP reads again; embedded_namesrv: whether a name server runs
     beside it; on_ready: called once clients can connect, with the addresses of broker and name
     servers; kept, kept_tls: the access files and the TLS files in force, also of the run before;
-    rejoining: what one run leaves to the next; terminal: where the process was started.
+    rejoining: what one run leaves to the next; terminal: where the process was started; manager:
+    the service manager that started it.
     """
 
     def __init__(self, said: Said[Settings], *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None], kept: KeptFiles,
-                 kept_tls: KeptTls, rejoining: Rejoining, terminal: Terminal) -> None:
+                 kept_tls: KeptTls, rejoining: Rejoining, terminal: Terminal,
+                 manager: ServiceManager) -> None:
         self._said = said
         self._changes = ChangedSettings(said.settings)
         self._settings = self._changes.load()
@@ -113,7 +116,7 @@ class Supervisor:
         self._ending = self._overtaken = self._marked = False
         self._unfinished: list[str] = []
         self._kept, self._kept_tls = kept, kept_tls
-        self._rejoining = rejoining
+        self._rejoining, self._manager = rejoining, manager
         self._elections: Elections | None = None
 
     def run(self) -> int:
@@ -278,7 +281,8 @@ class Supervisor:
         inherited = Inherited(
             self._settings, self._changes, self._segment, listeners, self._embedded,
             run_account() if acl.enable and acl.namesrv_enable and self._embedded else None,
-            self._kept if acl.enable else None, self._rejoining.not_before, self._kept_tls)
+            self._kept if acl.enable else None, self._rejoining.not_before, self._kept_tls,
+            beats=self._manager.beats)
         self._replication_listeners = listeners.replication
         leading = changed(inherited, settings=replace(self._settings, follows=False))
         for row, index in processes(self.serving_count):
@@ -444,8 +448,7 @@ class Supervisor:
             os._exit(code)
 
     def _sleep(self, timeout_ms: int) -> None:
-        if self._settings.http.enable:             # only health checks read it
-            self._segment.beat(SUPERVISOR.slot, time.time_ns() // 1_000_000)
+        self._manager.turn(self._segment, stops=bool(self._orders.stop), ends=self._ending)
         for fd, _ in self._bell.poll(max(timeout_ms, 0) / 1000):
             with contextlib.suppress(BlockingIOError):
                 os.read(fd, 4096)
