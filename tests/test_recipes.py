@@ -36,7 +36,7 @@ class Edit(NamedTuple):
 REQUEST, FIGURE, SETTING = "A request that", "A figure in", "A setting"
 EDITS = (
     Edit(REQUEST, "mqcore/wire/codes.py", "LITE_PULL_MESSAGE = 361\n",
-         "    GET_TOPIC_COUNT = 32999            # ours alone\n"),
+         "    GET_TOPIC_COUNT = 32999            # not in RocketMQ\n"),
     Edit(REQUEST, "mqcore/broker/requests/topic.py", "from mqcore.wire.fastjson import ObjectKey\n",
          '''
 
@@ -47,7 +47,7 @@ def topic_count(core: Core, request: Request) -> Answer:
 '''),
     Edit(REQUEST, "mqcore/broker/handlers.py", "topic_requests.topic_config,\n",
          "    RequestCode.GET_TOPIC_COUNT: topic_requests.topic_count,\n"),
-    Edit(REQUEST, "HACKING.md", "B `replication`, ours alone |\n",
+    Edit(REQUEST, "HACKING.md", "B `replication`, not in RocketMQ |\n",
          "| 32999 | GET_TOPIC_COUNT | B `topic` | | | |\n"),
     Edit(FIGURE, "mqcore/figures.py", '"TLS handshakes that failed, or were not done in time",\n'
          '           "tls.failed_handshakes"),\n',

@@ -84,7 +84,7 @@ class _Worker:
 
 
 class ConcurrentService:
-    """Calls the listener for what arrives; a sink of GroupMember."""
+    """Calls the listener for messages that its role, the sink of the GroupMember, hands on."""
 
     def __init__(
         self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,

@@ -6,8 +6,8 @@ Roles say what becomes of the messages (`Sink`). All of it runs in one event loo
 M1  A queue is held once; one whose last listener call still runs after it was given up is not taken
     again before the call has ended, and its lock is kept so long.
 M2  Only held queues that are not dropped are committed.
-M3  Where a queue that was never consumed begins is committed, as any other offset: 0 is one, too. A
-    group has a place in it from then on, and what is stored while it is away is delivered.
+M3  The start offset of a new queue is committed, even if it is 0. From then on the group has a
+    position in it, and messages that are stored while the group is away are delivered.
 """
 from __future__ import annotations
 

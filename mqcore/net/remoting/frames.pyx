@@ -41,8 +41,8 @@ cdef inline bint counts_without_answer(const Header* header) noexcept nogil:
 cdef inline int admit(Remoting* r, Connection* c, Request* request) noexcept nogil:
     """
     The one door to whatever serves: each request passes here, once, before anything is done for it.
-    Who may ask for what is decided here (access AR3). Of an `unusual` one only the coordinator can
-    tell what it asks for, and decides. What the coordinator gives back has passed already.
+    Who may ask for what is decided here (access AR3). The coordinator checks the access of
+    `unusual` headers, which this parser cannot read. Requests that it gives back are not checked again.
     """
     cdef uint64_t id = c.id
     cdef int result

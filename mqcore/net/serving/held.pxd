@@ -4,17 +4,17 @@
 #       of those that wait for the disk.
 #   H2  After it is listed, the queue's end is looked at once more (dispatch.pxd, D3).
 #   H3  A held pull leaves with its connection at once, and when its time is over at the next tick.
-#   H4  An arrival is looked at by each held pull of its queue: it goes on from its cursor. When the
-#       group's subscription has changed meanwhile, it begins anew from its offset, with what counts
-#       now.
+#   H4  After an arrival each held pull of its queue is checked from the pull's cursor on. When the
+#       group's subscription has changed meanwhile, the check begins again at the pull's offset, with
+#       the new subscription.
 #   H5  A connection holds at most `held_share` pulls, and filters of FILTER_SHARE_BYTES with them: a
 #       further one is answered at once.
 #   H6  When all places are taken and somebody wants one, the newest pull of the connection that holds
-#       most is answered early, as if its time were over. Who holds most gets no further place.
-#   H7  An arrival makes its queue due: a pass over its pulls, HELD_WORK in a turn, goes on in later
-#       turns, queue after queue, until each pull was looked at once since. A pull whose connection
-#       has used up its slice (work N9), or does not read (transport N2), goes on when that has
-#       changed.
+#       most is answered early, as if its time were over. That connection gets no further
+#       place.
+#   H7  An arrival starts a pass over its queue's pulls. The pass uses HELD_WORK units a turn, and
+#       continues, queue after queue, until each pull was checked once. A pull whose connection has used
+#       up its slice (work N9), or does not read (transport N2), is checked when that has changed.
 #   H8  Of the reads of the disk that may wait (cold J2) a connection has at most a quarter of what
 #       is free; its next pull waits in its buffer as in transport N3.
 #   H9  Pulls that were held when access rules changed get nothing more: they are answered as if their

@@ -150,7 +150,7 @@ cdef void closing(void* top, Connection* c) noexcept nogil:
 
 
 cdef bint waits(void* top) noexcept nogil:
-    """Whether those work who do what this process asks for."""
+    """Whether the writer, the dispatcher or the coordinator is awake."""
     cdef Shm* shm = (<Server*>top).shm
     return not (load_i32_acquire(&shm.slots[SLOT_WRITER].asleep)
                 and load_i32_acquire(&shm.slots[SLOT_DISPATCHER].asleep)

@@ -316,7 +316,7 @@ cdef void transport_read(Transport* t, int count) noexcept nogil:
 
 
 cdef void retry_stalled(Transport* t) noexcept nogil:
-    """By turns: who still cannot go on is the last one again."""
+    """Round robin: a connection that is still stalled goes to the end."""
     cdef int32_t i, slot
     cdef Connection* c
     for i in range(min(t.stalled.count, RETRIES_AT_ONCE)):

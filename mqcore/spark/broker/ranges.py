@@ -6,8 +6,7 @@ with up to 128 KiB, since each pull says that it replays. So the range is cut in
 what an answer brings; each has one request on its way, and asks again for what an answer left open.
 Segments are handed out in order.
 
-Invariant: each offset of the range is in what one piece covers, in order; what is not there is in a
-`Missing`.
+Invariant: pieces and `Missing` cover the range in order, without gap or overlap.
 """
 from __future__ import annotations
 

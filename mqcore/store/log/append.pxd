@@ -5,15 +5,15 @@
 # then publishes the position and the results.
 #
 #   A1  A result is published after its record is in the file (async), on disk (sync), or in the pool
-#       (transient-pool); never as stored after a write that failed. In sync mode two come earlier, when
-#       the record is in the file: what a late disk is answered for by the watcher (group_commit.pxd),
-#       and a turn in which nobody waits. After a sync that failed all that is not answered is told
-#       that its outcome is not known (PUT_DISK_FAILED): it is in the file, and a restart finds it or not.
+#       (transient-pool); never as stored after a write that failed. In sync mode two results
+#       precede the sync: the watcher's time-out answers (group_commit.pxd), and those of a turn without
+#       a request that waits. After a sync that failed, each unanswered request is told that its outcome
+#       is unknown (PUT_DISK_FAILED): the record is in the file, and a restart finds it or not.
 #   A2  `published` moves over whole records only, after they are in the file (sync mode: on disk,
 #       unless shows_unflushed), and never back.
 #   A3  A batch lies in one segment. Every segment ends with a blank record of at least eight bytes.
-#   A4  A write that fails is tried again at once: nobody knows of its bytes. When it goes on failing,
-#       the queue offsets it had used are given back, its results say so, and what did get into the
+#   A4  A failed write is tried again at once: its bytes are not published, so that is safe. When it
+#       keeps failing, the queue offsets it had used are given back, its results say so, and what did get into the
 #       file is wiped: recovery must not find whole records behind a later end. As long as it cannot be
 #       wiped the outcome is not known (PUT_DISK_FAILED). Requests are refused
 #       until the place can be wiped and written; that is tried every PROBE_INTERVAL_MS.

@@ -16,8 +16,8 @@
 #   D6  Where records come one after the other, and no process waits for them, they are dispatched together: behind
 #       work it rests for REST_MS at most (shm/segment.pxd). It is hurried by the writer, which looks at the
 #       interest bytes of what it has published, and by those who begin to wait or find nothing, when not all
-#       that is published is dispatched. Each says first what it does, and looks then; so it does not
-#       rest while a process waits. With D5 it never does: what may be read grows by other hands.
+#       that is published is dispatched. Both sides write their flag before they read the other's, so no
+#       waiting process is missed. With D5 the dispatcher never rests: slaves move the readable end.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport LISTENER_COUNT

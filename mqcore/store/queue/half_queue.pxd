@@ -7,8 +7,8 @@
 #   U1  Every half message below half_offset is settled. Every op record below op_offset names a half
 #       message below half_offset: after a restart from the two nothing is forgotten.
 #   U2  half_offset and op_offset never go back.
-#   U3  An op record that names a half message which was put back meanwhile settles the copy, as long
-#       as this process remembers it (MOVED_PLACES newest): the copy is not checked again.
+#   U3  An op record for a half message that was put back also settles its copy, if the copy is among
+#       the newest MOVED_PLACES: the copy is not checked again.
 #   U4  A half message is gone only when its queue or the log says so; what cannot be read now is
 #       neither gone nor settled.
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -10,8 +10,9 @@
 #   B5  How long a half message has waited is counted on the steady clock from its store time on
 #       (store_clock T9), whatever the wall clock is set to meanwhile. What its born time adds is
 #       how old it was when it was stored: no more than has passed since our wall clock showed its
-#       born time (store_clock T10), and nothing if it never did, since a step left that time out.
-#   B6  What a half message says of itself costs nobody else a question: only the time at which it was
+#       born time (store_clock T10), and 0
+#       if a step of the clock left that time out.
+#   B6  A message's own properties never delay questions about others: only the time at which it was
 #       stored ends a round. One that says it was born later is passed by until its time has come, and
 #       is immune only if it is by no more than transactionTimeOut, a clock that is ahead.
 from libc.stdint cimport int32_t, int64_t
