@@ -17,7 +17,7 @@ import pytest
 from mqcore.broker.settings.model import ProcessSettings
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MQCORE, mqcore_up
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, wait_until
 from tests.workers.processes import pid_of
 
 UNIT = Path(__file__).parents[2] / "docs" / "service" / "mqcore.service"
@@ -85,7 +85,8 @@ def test_a_manager_that_has_gone_is_a_line_in_the_log(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
     with mqcore_up(tmp_path, program=MQCORE) as broker:
-        assert "the service manager does not hear READY=1: No such file" in broker.tail()
+        wait_until(lambda: "the service manager does not hear READY=1: No such file"
+                   in broker.tail(), "the line")
 
 
 def test_another_processs_watchdog_is_left_alone(
