@@ -3,7 +3,7 @@ Elections under crashes, cuts, drifting clocks and lost, late and repeated answe
 acknowledged is missing in the log of one that leads, an offset means one message for all who read
 it, and when all is well again, one leads.
 
-A world has some forty troubles of eleven kinds; each run has others. ELECTION_SEEDS says how many
+A world has some forty troubles of twelve kinds; each run has others. ELECTION_SEEDS says how many
 there are of each shape, MQCORE_TEST_SEED which ones.
 """
 from __future__ import annotations
@@ -12,13 +12,14 @@ import dataclasses
 import functools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from mqcore.failover.election import Election, Transact, Words
-from mqcore.failover.here import Here
+from mqcore.failover.here import Here, Report
 from mqcore.failover.keys import State, View
+from mqcore.failover.storing import Moving
 from mqcore.layout import REFUSAL_DISK_FULL, REFUSAL_NONE
 from mqcore.shm.members import member_number
 from tests.failover.world import Broker, World
@@ -38,7 +39,7 @@ def disturb(world: World) -> None:
     if dice.random() > 0.02:
         return
     broker = dice.choice(world.brokers)
-    what = dice.randrange(11)
+    what = dice.randrange(12)
     if what == 0 and broker.alive:
         world.crash(broker, dice.uniform(20, 6000))
     elif what == 1:
@@ -64,6 +65,8 @@ def disturb(world: World) -> None:
         broker.refusal = REFUSAL_NONE
     elif what == 10:
         world.retain(broker)
+    elif what == 11:
+        broker.lied_to = not broker.lied_to
 
 
 @pytest.mark.slow
@@ -127,6 +130,22 @@ def test_who_cannot_store_leads_no_more_and_the_others_acknowledge(
     assert acknowledges_beside_one_that_cannot(trouble)
     monkeypatch.setattr(Election, "_give_up", lambda *_: None)
     assert not acknowledges_beside_one_that_cannot(trouble)
+
+
+def cut_off_beside_strangers(world: World, broker: Broker) -> None:
+    cut_off_from_the_others(world, broker)
+    broker.lied_to = True
+
+
+def test_reports_of_strangers_keep_no_leader_that_is_cut_off(monkeypatch) -> None:
+    assert acknowledges_beside_one_that_cannot(cut_off_beside_strangers)
+    still_ms = Moving.still_ms
+
+    def of_all(self: Moving, _others: object, reports: Mapping[int, Report], *rest: int) -> int:
+        return still_ms(self, reports, reports, *rest)
+
+    monkeypatch.setattr(Moving, "still_ms", of_all)
+    assert not acknowledges_beside_one_that_cannot(cut_off_beside_strangers)
 
 
 def fill_and_crash(world: World) -> None:

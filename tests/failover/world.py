@@ -35,6 +35,7 @@ RULES = Rules(lease_ms=2000, in_sync_timeout_ms=3000, min_in_sync=1)
 EXPIRY_LOOK_MS = 500              # etcd looks so often which leases ran out
 TICK_MS = 20
 WELL_MS = 5_000                   # it would have been elected by then
+STRANGERS = [member_number(member, "invented") for member in range(1, 8)]
 COPIED_A_TICK = 2                 # messages: who comes back is behind for a while
 
 
@@ -106,6 +107,7 @@ class Broker:
     alive: bool = True
     cut_off: bool = False             # from etcd
     unlinked: bool = False            # from the other brokers
+    lied_to: bool = False             # strangers at its port of slaves report more than its log
     refusal: int = REFUSAL_NONE       # of its disk
     taken: tuple[int, ...] = ()
     replicated: int = 0
@@ -369,6 +371,10 @@ class World:
                 leader.reports[other.number] = Report(end, even, True)
             elif before is not None:
                 leader.reports[other.number] = Report(before.acked, before.even_ms, False)
+        for number in STRANGERS:
+            leader.reports.pop(number, None)
+            if leader.lied_to:
+                leader.reports[number] = Report(len(leader.log) + 1000, clock, True)
         self._acknowledge(leader)
 
     def _follows(self, other: Broker, leader: Broker) -> bool:

@@ -28,14 +28,17 @@ from mqcore.wire.records import decode_records
 from tests.replication.elected import TOPIC, Member, member_up, send, two
 from tests.replication.pairs import addresses
 from tests.replication.stores import log_of
+from tests.support.mounted import mounted
 from tests.support.mqcore_process import MqcoreProcess, mqcore_namesrv
 from tests.support.waiting import wait_until
 from tests.transactions.producer import COMMIT, Producer
 from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields, topic_fields
 from tests.workers.processes import by_role, pid_of
+from tests.workers.test_full_disk import fill
 
 CHANGE_S_MAX = 2.0               # some 50 ms on a machine of one's own
 STORED = {0, 11, 12}
+DISK_BYTES = 96 << 20
 
 Set = tuple[MqcoreProcess, Member, Member]
 
@@ -89,6 +92,23 @@ def test_a_follower_that_is_elected_leads_in_place(pair: Set) -> None:
     assert kept == [b"kept %d" % number for number in range(20)]
     assert last_epoch(other) == (2, State.LEADS)
     assert "this broker is the master now" in other.broker.tail()
+
+
+@pytest.mark.slow
+def test_who_lost_the_election_follows_also_where_its_disk_takes_nothing(tmp_path: Path) -> None:
+    """Neither its tables nor its epochs can be written: the next run does without."""
+    with (mounted(tmp_path / "one" / "store", f"size={DISK_BYTES}") as disk,
+          two(tmp_path) as (_, one, other)):
+        assert send(one.address, b"both") == [0]
+        filler = fill(disk)
+        with Peer(one.address) as peer:
+            peer.ask(17, topic_fields("Unsaved", 1))
+        one.lose()
+        assert send(one.address, b"to one who follows") == [14]
+        os.unlink(filler)
+        other.lead(2)
+        one.hear_of(other, 2)
+        wait_until(lambda: send(other.address, b"new") == [0], "both have the next")
 
 
 @pytest.mark.slow

@@ -384,3 +384,26 @@ def test_a_master_that_was_overtaken_says_so_to_its_run(
 
     assert contexts == in_force
     assert told == [True, True]
+
+
+@pytest.mark.parametrize("is_elected", [False, True])
+def test_an_elected_member_begins_also_where_its_disk_takes_no_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_elected: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It begins as a follower; its master's greeting, or an election, writes them again."""
+    settings = settings_in(tmp_path, "replication.role=sync-master", "replication.listen=true",
+                           "broker.namesrv_addrs=127.0.0.1:1", "broker.id=1",
+                           "failover.enable=true", "failover.etcd=http://127.0.0.1:1")
+    settings = (standing.prepared(settings, ChangedSettings(settings)) if is_elected
+                else settings_in(tmp_path, *SLAVE))
+    settings.store_root.mkdir(parents=True, exist_ok=True)
+    epochs.write(settings.store_root, leads(HISTORY))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(epochs, "write", full)
+
+    assert standing.taken(settings, new_segment(), LastRun(clean=True)) == is_elected
+    assert "No space left on device" in caplog.text

@@ -180,6 +180,16 @@ def _ask_others(settings: Settings, standing: Standing | None, log_end: int,
         check_alone(settings, others)
 
 
+def _write(settings: Settings, standing: Standing) -> None:
+    """Raises OSError, except where a master's greeting, or an election, writes it again."""
+    try:
+        epochs.write(settings.store_root, standing)
+    except OSError as error:
+        if not settings.failover.enable:
+            raise
+        log.warning("%s: this broker follows all the same", error)
+
+
 def taken(settings: Settings, segment: Segment, last: LastRun,
           tls: TlsSettings | None = None) -> bool:
     """
@@ -205,7 +215,7 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
                                   time.time_ns() // 1_000_000,
                                   lost_power=not (last.clean or last.same_boot))
                 if standing is not None and standing != before:
-                    epochs.write(root, standing)
+                    _write(settings, standing)
                 if before is not None or not settings.is_slave:
                     restored.forget(root)
     except (ValueError, OSError) as error:

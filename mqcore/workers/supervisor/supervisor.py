@@ -151,7 +151,8 @@ class Supervisor:
             self._orders.let_go()
         if self._unfinished:
             log.error("the stop is not a clean one: %s did not finish", ", ".join(self._unfinished))
-            return EXIT_UNFINISHED
+            if self._orders.stop or code != EXIT_AGAIN:      # else the next run begins without it
+                return EXIT_UNFINISHED
         return 0 if self._orders.stop and code == EXIT_AGAIN else code
 
     # -- before the first process ------------------------------------------------------------------

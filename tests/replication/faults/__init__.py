@@ -5,6 +5,7 @@ Nothing acknowledged is lost, whatever breaks between a master and its slaves, a
     traffic.py                clients that write such a history
     relay.py, liar.py         links that fail when told; slaves that lie
     torment.py                the dice, the count of faults and the verdict on a run
+    lives.py                  topics that are deleted and made again
     brokers.py                a set of brokers, and what an operator does with it
     stock.py                  a chain of brokers, stock ones among them
     namespaces.py             hosts of their own

@@ -1,0 +1,102 @@
+"""
+Three brokers elect their leader by etcd; topics are deleted and made again, disks fill and are
+lost, and brokers are killed or stand still.
+"""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.replication.faults.brokers import Broker, brokers
+from tests.replication.faults.lives import Lives
+from tests.replication.faults.test_elections import LEASE_S, MEMBERS, WHOLE_S, Elected
+from tests.replication.faults.torment import SOAK_S, Torment, runs
+from tests.replication.faults.traffic import FOLLOWER, Traffic
+from tests.support.etcd import EtcdServer, etcd_server
+from tests.support.mounted import mounted
+from tests.support.waiting import wait_until
+from tests.workers.test_full_disk import fill
+
+DISK_BYTES = 160 << 20
+FULL_S = (0.5, 6.0)                   # a leader gives up after a second
+WAYS = ("killed", "disk full", "stands still", "disk lost", "disk full", "process killed")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SOAK_S + 600)
+def test_lives_of_topics_outlast_elections_and_full_disks(tmp_path: Path) -> None:
+    for torment, folder in runs("lives", tmp_path):
+        with etcd_server(folder) as etcd, contextlib.ExitStack() as disks:
+            for number in range(1, MEMBERS + 1):
+                disks.enter_context(mounted(folder / f"broker-{number}" / "store",
+                                            f"size={DISK_BYTES}"))
+            asyncio.run(lives(torment, folder, etcd))
+
+
+async def full(torment: Torment, broker: Broker) -> None:
+    """Its disk has no room for a while."""
+    filler = fill(broker.store)
+    await asyncio.sleep(torment.dice.uniform(*FULL_S))
+    os.unlink(filler)
+    torment.count("disk full", True)
+
+
+async def emptied(torment: Torment, elected: Elected) -> None:
+    """A follower loses its disk, while all others have what it had: it begins with nothing."""
+    await asyncio.to_thread(wait_until, elected.are_whole, "all are in the set", WHOLE_S)
+    leader = await elected.some_leader()
+    broker = torment.dice.choice([one for one in elected.set.all if one is not leader])
+    await asyncio.to_thread(broker.kill)
+    for path in broker.store.iterdir():
+        await asyncio.to_thread(shutil.rmtree if path.is_dir() else os.unlink, path)
+    await asyncio.to_thread(broker.start)
+    torment.count("disk lost", True)
+
+
+async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
+    async with brokers(folder) as set_, AsyncExitStack():
+        for number in range(1, MEMBERS + 1):
+            await set_.add(f"broker-{number}", {
+                "broker.id": number, "failover.enable": True, "failover.lease_seconds": LEASE_S,
+                "failover.etcd": [etcd.address], "store.disk_clean_enable": False})
+        elected = Elected(torment, set_, etcd, {})
+        load = Traffic(torment.history)
+        for broker in set_.all:
+            load.send_to(lambda broker=broker: broker.address)
+        await elected.some_leader()
+        load.read_from(set_.leads)
+        load.read_from(set_.follows, FOLLOWER)
+        topics = Lives(torment, elected.leader)
+
+        async def faults() -> None:
+            order = torment.dice.sample(WAYS, len(WAYS))
+            while order or torment.goes_on:
+                await load.acknowledged(torment.dice.randrange(1, 200))
+                way = order.pop() if order else torment.dice.choice(WAYS)
+                if way == "disk full":
+                    await full(torment, torment.dice.choice([await elected.some_leader(),
+                                                             *set_.all]))
+                elif way == "disk lost":
+                    await emptied(torment, elected)
+                else:
+                    await elected.fault(way)
+
+        try:
+            await load.acknowledged(1)
+            await torment.all_of(load, faults(), topics.run())
+            await asyncio.to_thread(wait_until, elected.are_whole, "all are in the set again",
+                                    WHOLE_S)
+            await elected.some_leader()
+            asked = [await asyncio.to_thread(topics.check, one.address) for one in set_.all]
+            print(f"lives: {topics.deleted} are over; {asked[0]} messages of the present ones")
+            assert asked[0] > 0
+            assert topics.deleted > 0
+            await torment.verdict(set_, load)
+        finally:
+            await load.stop()
