@@ -186,7 +186,7 @@ FIGURES = (
 
 
 @dataclass(frozen=True)
-class Latency:
+class Timing:
     """
     One histogram. least_us: what is below it is not told apart; the clock of its times has no more.
     """
@@ -205,19 +205,19 @@ class Latency:
 OF_STORE_TIMES_US = 1024         # these are in milliseconds
 
 LATENCIES = (
-    Latency(0, "send", SERVING, "from the reading of a send to its answer, when it was stored"),
-    Latency(1, "pull", SERVING,
-            "from the reading of a pull, or the end of its waiting, to the answer that brought "
-            "messages"),
-    Latency(2, "delivery", SERVING, "from the storing of a message to a pull's answer with it",
-            OF_STORE_TIMES_US),
-    Latency(0, "flush", WRITER, "of a sync of the commit log to the disk"),
-    Latency(0, "dispatch", DISPATCHER,
-            "from the storing of a message to its entry in its queue, where consumers see it"),
+    Timing(0, "send", SERVING, "from the reading of a send to its answer, when it was stored"),
+    Timing(1, "pull", SERVING,
+           "from the reading of a pull, or the end of its waiting, to the answer that brought "
+           "messages"),
+    Timing(2, "delivery", SERVING, "from the storing of a message to a pull's answer with it",
+           OF_STORE_TIMES_US),
+    Timing(0, "flush", WRITER, "of a sync of the commit log to the disk"),
+    Timing(0, "dispatch", DISPATCHER,
+           "from the storing of a message to its entry in its queue, where consumers see it"),
 )
 
 
-def trouble(figures: Iterable[Figure | Latency], count: int = PLACES) -> str:
+def trouble(figures: Iterable[Figure | Timing], count: int = PLACES) -> str:
     """What is wrong with a table: a place or a name that is given twice, or is none; else ''."""
     places: dict[tuple[str, int], str] = {}
     names: set[str] = set()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import mqcore
 from mqcore.broker.requests.transaction_checks import figures as transactions
-from mqcore.figures import FIGURES, LATENCIES, Figure, Latency
+from mqcore.figures import FIGURES, LATENCIES, Figure, Timing
 from mqcore.http import health, text
 from mqcore.http.look import Look
 from mqcore.http.names import described
@@ -113,7 +113,7 @@ def _figure(figure: Figure) -> Metric:
     return Metric(name, kind, ("process",), meaning, values)
 
 
-def _latency(latency: Latency) -> Metric:
+def _latency(latency: Timing) -> Metric:
     """Likewise. Bounds are powers of two of microseconds, so each is an edge of a bucket."""
     edges = tuple(edge for edge in EDGES_US
                   if edge >= latency.least_us and edge.bit_count() == 1)
