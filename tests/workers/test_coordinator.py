@@ -8,15 +8,19 @@ from typing import Any, NoReturn
 
 import pytest
 
+from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.participants import COORDINATOR
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.segment import Segment
 from mqcore.turns import Job, finished
 from mqcore.workers.coordinator.coordinator import Coordinator
+from mqcore.workers.coordinator.registrar import Registrar
 from mqcore.workers.process.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
 from tests.shm.test_segment import SMALL
+from tests.store.harness import new_segment
 
 DEADLINE_S = 60.0
 
@@ -125,3 +129,18 @@ def test_a_stop_while_a_registration_is_made_is_a_clean_one() -> None:
         finished(jobs.pop())
 
     asyncio.run(stopped())
+
+
+def test_nothing_is_registered_once_the_broker_has_begun_to_unregister(tmp_path: Path) -> None:
+    """A topic may come to be saved then: a name server would keep a broker that has gone."""
+    async def late() -> tuple[int, int]:
+        settings = settings_in(tmp_path, "broker.namesrv_addrs=127.0.0.1:1")
+        registrar = Registrar(settings, lambda _: None, lambda *_: None,
+                              LeadershipPen(new_segment()), account=None)
+        await registrar.stop()
+        done: list[bool] = []
+        registrar.register(BrokerRegistration({}, b""), one_way=True,
+                           done=lambda: done.append(True))
+        return len(done), len(registrar._tasks)
+
+    assert asyncio.run(late()) == (1, 0)

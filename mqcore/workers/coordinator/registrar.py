@@ -57,6 +57,7 @@ class Registrar:
         self._watch = Watch(lambda: self._outgoing, signing.current,
                             lambda: pen.want(LEADERSHIP_FOLLOWS, 0))
         self._tasks: set[asyncio.Task[int]] = set()
+        self._over = False                 # the broker has begun to unregister
 
     def _take_outgoing(self, context: ssl.SSLContext | None) -> None:
         self._outgoing = context
@@ -83,6 +84,10 @@ class Registrar:
         self, registration: BrokerRegistration, *, one_way: bool,
         done: Callable[[], None] | None = None,
     ) -> None:
+        if self._over:                   # else a name server keeps a broker that has gone
+            if done is not None:
+                done()
+            return
         task: asyncio.Task[int] = asyncio.get_running_loop().create_task(
             self.register_now(registration, one_way=one_way, done=done))
         self._tasks.add(task)
@@ -131,6 +136,7 @@ class Registrar:
                 return
 
     async def stop(self) -> None:
+        self._over = True
         for task in list(self._tasks):
             task.cancel()
         if self.settings.is_slave or not self.settings.replication.listen:
