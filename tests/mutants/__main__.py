@@ -97,6 +97,9 @@ def lay_out(chosen: Sequence[Mutant], every: Sequence[Mutant]) -> None:
             if name in wanted or (target.exists() and target.read_bytes() == other):
                 text = other
         update(text, target)
+    processes = TREE / "mqcore" / "processes"       # else the editable install finds ROOT's
+    if not processes.is_symlink():
+        processes.symlink_to("../workers")
     for top in {name.partition("/")[0] for name in names if "/" in name}:
         for path in (TREE / top).rglob("*.p[yx]*"):
             if path.suffix in SOURCES and path.stem != "_native" and (
