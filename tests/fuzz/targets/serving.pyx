@@ -122,7 +122,7 @@ cdef void end_turn(uint64_t id, int32_t status) noexcept nogil:
     if c != NULL:
         connection_close(t, c, CLOSE_PEER, 0)
     t.event_count = 0
-    t.now_ms += LATER_MS
+    t.steady_us += LATER_MS * 1000
     t.steady_ms += LATER_MS
     commits_send(&server.commits)
     answer_old_parked(&server.parking)
