@@ -17,7 +17,6 @@ from mqcore.broker.settings.model import AclSettings
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import request
 from mqcore.workers.process.accounts import Signing
-from mqcore.workers.supervisor import supervisor
 from mqcore.workers.supervisor.supervisor import EXIT_AGAIN
 from tests.acl.test_broker import ADMIN, NO_TOPIC, RULES, USER, Signer, refused
 from tests.support.mqcore_process import MqcoreError, MqcoreProcess, mqcore_up
@@ -169,10 +168,10 @@ def test_a_run_that_begins_at_once_after_another_has_what_that_one_kept(
         def run(self) -> int:
             return EXIT_AGAIN if len(seen) == 1 else 0
 
-    monkeypatch.setattr(supervisor, "Supervisor", Runs)
-    monkeypatch.setattr(logs, "configure", lambda *given: None)
+    monkeypatch.setattr("mqcore.processes.supervisor.Supervisor", Runs)
+    monkeypatch.setattr(logs, "configure", lambda *given, **named: None)
     with pytest.raises(SystemExit) as ended:
-        supervise(load(None, {}), embedded=False)
+        supervise(load(None, {}), lambda: load(None, {}), embedded=False)
     assert ended.value.code == 0
     assert len(seen) == 2
     assert seen[0] is seen[1]

@@ -139,10 +139,14 @@ class World:
         return self.mqadmin.run(command, *options)
 
     def java(self, told: object) -> list[Any]:
-        """What comes of each deed of an account (clients/java, Accounts), below lines of logs."""
+        """
+        What comes of each deed of an account (clients/java, Accounts): one line, below lines of
+        logs. A thread's log line may follow in the same line.
+        """
         text = self.mqadmin.ask("account", json.dumps(told))
-        assert text.splitlines()[-1].startswith("["), text
-        return list(json.loads(text.splitlines()[-1]))
+        said = [line for line in text.splitlines() if line.startswith("[")]
+        assert said, text
+        return list(json.JSONDecoder().raw_decode(said[-1])[0])
 
 
 @contextlib.contextmanager
