@@ -36,7 +36,7 @@ from mqcore.participants import SERVING
 from mqcore.shm.tables import TableWriter
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
-from tests.store.harness import Run
+from tests.store.harness import TURN_MS_MAX, Run
 from tests.wire_live.peer import send_fields
 
 cdef enum:
@@ -214,7 +214,7 @@ class Served:
         for body in (b"one", b"two", b"three"):
             came(encode(request(RequestCode.SEND_MESSAGE_V2, send_fields("T"), body)))
         for service in (self.writer, self.dispatcher):
-            service.run(1)
+            service.run(TURN_MS_MAX)                 # it ends when nothing waits
         self.writer.finish()
         self.dispatcher.close()
         assert self.run.queue_ranges() == {("T", 0): (0, 3)}
