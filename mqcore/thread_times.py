@@ -1,4 +1,4 @@
-"""How long threads have run, and how long they have waited for a processor, as Linux counts it."""
+"""Processes and threads as Linux counts them: their state, how long they ran and waited."""
 from __future__ import annotations
 
 from pathlib import Path
@@ -17,6 +17,16 @@ def threads_ns(process: int | str = "self") -> dict[str, tuple[int, int]]:
             continue
         found[schedstat.parent.name] = int(ran), int(waited)
     return found
+
+
+def stat_words(process: int) -> list[str]:
+    """
+    The words of /proc/PID/stat from the state, a letter, on: behind the name, which may hold any
+    byte.
+    Raises OSError; FileNotFoundError or ProcessLookupError of a process that is gone.
+    """
+    text = Path(f"/proc/{process}/stat").read_text(encoding="ascii", errors="replace")
+    return text.rpartition(")")[2].split()
 
 
 def processor_ns(*processes: int | str) -> tuple[int, int]:

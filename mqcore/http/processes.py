@@ -4,12 +4,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from mqcore.layout import WORKER_ABSENT, WORKER_RUNNING, WORKER_STARTING
 from mqcore.participants import HA_SLAVE, SUPERVISOR, Participant, processes
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.segment import Segment
+from mqcore.thread_times import stat_words
 
 BEAT_AGE_MS_MAX = 10_000               # of a process that turns at least once a second
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -77,8 +77,7 @@ def of_run(segment: Segment) -> Iterator[Process]:
 def _of_kernel(pid: int) -> tuple[str, float, int]:
     """State, seconds of a processor, bytes in memory; of a process that has ended nothing."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        words = stat_words(pid)
     except OSError:
         return "", 0.0, 0
-    words = text.rpartition(")")[2].split()
     return words[0], (int(words[11]) + int(words[12])) * TICK_S, int(words[21]) * PAGE_BYTES

@@ -8,8 +8,7 @@
 
 The copy (build/mutants) keeps what it compiled: a second run compiles what changed. Ends with 1
 when a mutant survives that is not marked as open, when an open one is noticed, when one cannot be
-applied or compiled, or when its
-tests fail without it.
+applied or compiled, or when its tests fail without it.
 """
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
@@ -22,6 +21,7 @@ from mqcore.layout import WorkerState
 from mqcore.parents import end_with_parent
 from mqcore.shm.allocations import count_into, count_turn
 from mqcore.shm.segment import Segment
+from mqcore.thread_times import stat_words
 from mqcore.workers.process import signals
 from mqcore.workers.process.live import SettingsNow
 
@@ -122,7 +122,6 @@ def supervisor_of(segment_name: str) -> int:
 def alive(pid: int) -> bool:
     """Whether there is a process with this id that has not ended; nobody may have buried it yet."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat_words(pid)[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"

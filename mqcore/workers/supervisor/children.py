@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.participants import Participant
-from mqcore.thread_times import threads_ns
+from mqcore.thread_times import stat_words, threads_ns
 
 STARVED_S_MAX = 10.0             # that a deadline is put off for want of a processor or a disk
 BLOCKED = "D"                    # a process's state while it waits for a disk
@@ -78,10 +78,9 @@ def doing(pid: int) -> str:
 def _state(pid: int) -> str:
     """R, S, D, T, Z ...; empty: it has ended."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat_words(pid)[0]
     except OSError:
         return ""
-    return stat.rpartition(")")[2].split()[0]
 
 
 def _queued_s(pid: int) -> float:
