@@ -198,7 +198,7 @@ cdef class FramedLoop:
     def wakeful(self) -> bool:
         """Whether a turn has something to do of which `fileno` does not tell."""
         cdef Transport* t = &self.f.transport
-        return (t.wakeful or t.late.count > 0 or t.stalled.count > 0 or t.newcomers_rest or t.dirty.count > 0
+        return (t.wakeful or t.deferred.count > 0 or t.stalled.count > 0 or t.newcomers_rest or t.dirty.count > 0
                 or t.doomed.count > 0 or handshakes_wait(t) or len(self.came) > 0)
 
     @property

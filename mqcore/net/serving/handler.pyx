@@ -53,8 +53,8 @@ cdef inline bint is_native(int32_t code) noexcept nogil:
 
 
 cdef int serve_natively(RequestHandler* h, Connection* c, const Request* request,
-                        bint settled) noexcept nogil:
-    """The one switch from a code to its command. settled: the coordinator has decided already."""
+                        bint decided) noexcept nogil:
+    """The one switch from a code to its command. decided: the coordinator has decided already."""
     cdef SendRequest send
     cdef PullRequest pull
     cdef EndRequest end
@@ -64,7 +64,7 @@ cdef int serve_natively(RequestHandler* h, Connection* c, const Request* request
             return HANDLE_FORWARD
         send.born_host = peer_of(c).host
         send.born_host_size = peer_of(c).host_size
-        return serve_send(h.sends, c, &send, settled)
+        return serve_send(h.sends, c, &send, decided)
     if is_pull(request.header.code):
         if peer_of(c).fast_port:       # served on the main port only (broker.md 1.1)
             if not request.header.flag & ONEWAY_BIT:
@@ -73,7 +73,7 @@ cdef int serve_natively(RequestHandler* h, Connection* c, const Request* request
             return HANDLED
         if not read_pull(request, &pull):
             return HANDLE_FORWARD
-        return serve_pull(h.pulls, c, &pull, settled)
+        return serve_pull(h.pulls, c, &pull, decided)
     if not read_end(request, &end):
         return HANDLE_FORWARD
     result = serve_end(h.ends, c, &end)

@@ -21,7 +21,7 @@
 #       time were over, and who asks again is looked at anew (access AR3).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
-from mqcore.net.serving.held_lists cimport Held
+from mqcore.net.serving.held_places cimport HeldPull, HeldPulls
 from mqcore.net.serving.scan cimport Portion, Puller
 from mqcore.net.serving.wanted cimport Wanted
 from mqcore.net.transport.transport cimport Connection
@@ -36,17 +36,18 @@ cdef struct PullPlace:             # what of a pull its waiting needs
     Portion portion
 
 # Its memory; False: there is none.
-cdef bint held_open(Held* h) noexcept nogil
-cdef void held_clear(Held* h) noexcept nogil
+cdef bint held_open(HeldPulls* held) noexcept nogil
+cdef void held_clear(HeldPulls* held) noexcept nogil
 # Keep the pull until a message comes or `wait_ms` is over; False: no room, answer it at once.
-cdef bint hold(Held* h, Connection* c, const Puller* puller, const PullPlace* place,
+cdef bint hold(HeldPulls* held, Connection* c, const Puller* puller, const PullPlace* place,
                const Wanted* wanted, int64_t wait_ms) noexcept nogil
 # Keep the pull until job `job` is finished; entries below `cursor` were looked at. False: no room.
-cdef bint hold_cold(Held* h, Connection* c, const Puller* puller, const PullPlace* place,
+cdef bint hold_cold(HeldPulls* held, Connection* c, const Puller* puller, const PullPlace* place,
                     const Wanted* wanted, int64_t cursor, int64_t job) noexcept nogil
-cdef int32_t cold_share(const Held* h) noexcept nogil                # H8
-cdef void take_arrivals(Held* h) noexcept nogil
-cdef void settle_due(Held* h) noexcept nogil                        # H7: queues
-cdef void settle_due_of(Held* h, Connection* c) noexcept nogil      # ... and pulls of a connection
-cdef void take_cold(Held* h) noexcept nogil
-cdef void look_at_held(Held* h) noexcept nogil      # goes on with the walk over all (`walk`)
+cdef int32_t cold_share(const HeldPulls* held) noexcept nogil                # H8
+# Look at pull `number`: answer it if something is there for it or its time is over.
+cdef void check_pull(HeldPulls* held, int32_t number) noexcept nogil
+# The same for a pull whose queue may have been born.
+cdef void adopt(HeldPulls* held, int32_t number) noexcept nogil
+# What it waited for is in memory; False: it waits for more.
+cdef bint answer_from_disk(HeldPulls* held, Connection* c, HeldPull* pull) noexcept nogil

@@ -11,12 +11,12 @@ from mqcore.net.serving.appends cimport Appends
 from mqcore.net.serving.commits cimport Commits
 from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.forward cimport Forwarding
-from mqcore.net.serving.held_lists cimport Held
+from mqcore.net.serving.held_places cimport HeldPulls
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.parked cimport Parking
 from mqcore.net.serving.pull cimport Pulls
 from mqcore.net.serving.requests_ring cimport RequestsRing
-from mqcore.net.serving.scan cimport Reading
+from mqcore.net.serving.scan cimport StoreReader
 from mqcore.net.serving.send cimport Sends
 from mqcore.net.serving.transaction cimport Ends
 from mqcore.net.serving.wanted cimport Wants
@@ -43,8 +43,8 @@ cdef struct Server:
     Sends sends
     Ends ends
     Wants wants
-    Reading reading
-    Held held
+    StoreReader reader
+    HeldPulls held
     Pulls pulls
     RequestsRing requests
     Commits commits

@@ -49,16 +49,15 @@ from mqcore.net.serving.forward cimport (
     forwarding_open,
     meet_coordinator,
 )
-from mqcore.net.serving.held cimport (
-    held_clear,
-    held_open,
-    look_at_held,
-    settle_due,
-    settle_due_of,
+from mqcore.net.serving.held cimport held_clear, held_open
+from mqcore.net.serving.held_passes cimport (
+    check_postponed,
+    continue_cold,
+    run_passes,
     take_arrivals,
-    take_cold,
+    walk_held,
 )
-from mqcore.net.serving.held_lists cimport held_forget
+from mqcore.net.serving.held_places cimport held_forget
 from mqcore.net.serving.limits cimport (
     AddressRange,
     LimitRules,
@@ -136,7 +135,7 @@ cdef int check(void* guard, Connection* c, Request* request) noexcept nogil:
 
 
 cdef void slice_came(void* top, Connection* c) noexcept nogil:
-    settle_due_of(&(<Server*>top).held, c)
+    check_postponed(&(<Server*>top).held, c)
 
 
 cdef void drained(void* top, Connection* c) noexcept nogil:
@@ -162,10 +161,10 @@ cdef bint waits(void* top) noexcept nogil:
 cdef void take_rings(Server* s) noexcept nogil:
     take_results(&s.appends)
     take_arrivals(&s.held)
-    if s.held.due_count:
-        settle_due(&s.held)
+    if s.held.pass_count:
+        run_passes(&s.held)
     if s.held.cold:
-        take_cold(&s.held)
+        continue_cold(&s.held)
     take_answers(&s.answers)
     if s.forwarding.word_count:
         forward_words(&s.forwarding)
@@ -177,7 +176,7 @@ cdef void take_rings(Server* s) noexcept nogil:
 
 cdef bint has_more(Server* s) noexcept nogil:
     """Whether something was left for this turn (held H7), or has come."""
-    return (s.held.due_count > 0 or s.held.walk < s.held.used
+    return (s.held.pass_count > 0 or s.held.walk < s.held.used
             or not ring_is_empty(&s.appends.to_writer.results) or not ring_is_empty(&s.held.arrivals)
             or not ring_is_empty(&s.answers.ring))
 
@@ -246,7 +245,7 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
         tick(s)
         output_flush_all(t)
     if s.held.walk < s.held.used:
-        look_at_held(&s.held)
+        walk_held(&s.held)
         output_flush_all(t)
     transport_end_turn(t)
 
@@ -325,8 +324,8 @@ cdef class ServingLoop:
         s.held.interest = shm.interest + <int64_t>index * shm.head.queue_capacity
         if not transport_open(t, s.slot.bell, connection_memory_bytes):
             raise OSError(errno, "epoll, or memory of connections")
-        s.reading.entries = <uint8_t*>malloc(SCAN_ENTRIES_MAX * CQ_ENTRY_SIZE)
-        if s.reading.entries == NULL or not (
+        s.reader.entries = <uint8_t*>malloc(SCAN_ENTRIES_MAX * CQ_ENTRY_SIZE)
+        if s.reader.entries == NULL or not (
                 held_open(&s.held) and parking_open(&s.parking) and forwarding_open(&s.forwarding)):
             raise MemoryError
         self.open_store(log_folder, queue_folder, extension_folder, file_entries,
@@ -335,10 +334,10 @@ cdef class ServingLoop:
         shm_consumer(shm, &shm.head.arrivals[index], &s.held.arrivals)
         shm_producer(shm, &shm.head.requests[index], &s.requests.ring)
         shm_consumer(shm, &shm.head.answers[index], &s.answers.ring)
-        pull_counts_open(&s.reading.pull_counts, shm, index)
+        pull_counts_open(&s.reader.pull_counts, shm, index)
         s.appends.send_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_SEND)
-        s.reading.pull_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_PULL)
-        s.reading.delivery_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_DELIVERY)
+        s.reader.pull_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_PULL)
+        s.reader.delivery_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_DELIVERY)
         s.writer_incarnation = shm.slots[SLOT_WRITER].incarnation
         s.dispatcher_incarnation = shm.slots[SLOT_DISPATCHER].incarnation
         s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation
@@ -363,18 +362,18 @@ cdef class ServingLoop:
         s.voice.identity = &s.identity
         remoting_front(&s.voice, &s.fronts[KIND_MAIN])
         s.fronts[KIND_FAST] = s.fronts[KIND_MAIN]
-        s.appends.transport = s.reading.transport = s.held.transport = s.pulls.transport = t
+        s.appends.transport = s.reader.transport = s.held.transport = s.pulls.transport = t
         s.parking.transport = s.forwarding.transport = s.answers.transport = t
         s.forwarding.asking.transport = t
-        s.sends.shm = s.wants.shm = s.reading.shm = s.held.shm = s.shm
+        s.sends.shm = s.wants.shm = s.reader.shm = s.held.shm = s.shm
         s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
         s.limits.transport = t
         s.limits.shm = s.shm
         s.appends.limits = s.sends.limits = s.forwarding.limits = &s.limits
         s.appends.identity = s.sends.identity = s.forwarding.identity = &s.identity
         s.sends.appends = s.ends.appends = &s.appends
-        s.reading.wants = s.held.wants = s.pulls.wants = &s.wants
-        s.held.reading = s.pulls.reading = &s.reading
+        s.reader.wants = s.held.wants = s.pulls.wants = &s.wants
+        s.held.reader = s.pulls.reader = &s.reader
         s.pulls.held = &s.held
         s.pulls.commits = s.forwarding.commits = &s.commits
         s.commits.requests = s.forwarding.requests = &s.requests
@@ -388,19 +387,19 @@ cdef class ServingLoop:
     cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
                     int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,
                     int32_t extension_files_max):
-        cdef Reading* r = &self.s.reading
+        cdef StoreReader* reader = &self.s.reader
         cdef Shm* shm = self.s.shm
-        log_view_open(&r.log, shm.log, log_folder, shm.head.segment_size)
-        if queue_files_open(&r.queues, shm.queues, shm.head.queue_capacity, queue_folder,
+        log_view_open(&reader.log, shm.log, log_folder, shm.head.segment_size)
+        if queue_files_open(&reader.queues, shm.queues, shm.head.queue_capacity, queue_folder,
                             file_entries, queue_files_max, False):
             raise MemoryError
-        if extension_open(&r.extension, shm.queues, shm.head.queue_capacity, extension_folder,
+        if extension_open(&reader.extension, shm.queues, shm.head.queue_capacity, extension_folder,
                           queue_folder, file_entries, extension_file_bytes, extension_files_max,
                           False):
             raise MemoryError
-        named_open(&self.s.ends.named, shm, &r.log, &r.queues)
-        r.cold_reader = cold_open(self.s.slot.bell)
-        r.log.read_ahead = r.cold_reader == NULL                             # view L3
+        named_open(&self.s.ends.named, shm, &reader.log, &reader.queues)
+        reader.cold_reader = cold_open(self.s.slot.bell)
+        reader.log.read_ahead = reader.cold_reader == NULL                             # view L3
 
     def configure(self, *, str region, bint trace_on, int body_bytes_max, int64_t idle_ms_max,
                   int64_t memory_bytes, int memory_count_max, int memory_bytes_max, int disk_count_max,
@@ -423,13 +422,13 @@ cdef class ServingLoop:
                f"{PROPERTIES_LENGTH_MAX} bytes").encode()
         memcpy(s.identity.illegal, <const char*>raw, len(raw) + 1)
         s.transport.idle_ms_max = idle_ms_max
-        s.reading.memory_bytes = memory_bytes
-        s.reading.memory_count_max = memory_count_max
-        s.reading.memory_bytes_max = memory_bytes_max
-        s.reading.disk_count_max = disk_count_max
-        s.reading.disk_bytes_max = disk_bytes_max
-        s.reading.replay_count_max = replay_count_max
-        s.reading.replay_bytes_max = replay_bytes_max
+        s.reader.memory_bytes = memory_bytes
+        s.reader.memory_count_max = memory_count_max
+        s.reader.memory_bytes_max = memory_bytes_max
+        s.reader.disk_count_max = disk_count_max
+        s.reader.disk_bytes_max = disk_bytes_max
+        s.reader.replay_count_max = replay_count_max
+        s.reader.replay_bytes_max = replay_bytes_max
         s.pulls.long_polling = long_polling
         s.pulls.short_polling_ms = short_polling_ms
         s.sends.delay_level_count = delay_level_count
@@ -504,13 +503,13 @@ cdef class ServingLoop:
 
     cdef void forget_deleted(self) noexcept nogil:
         """Let go of deleted files, between requests: their disk space is free only then."""
-        cdef Reading* r = &self.s.reading
+        cdef StoreReader* reader = &self.s.reader
         cdef int32_t trims = load_i32_acquire(&self.s.shm.log.trims)
-        log_view_forget(&r.log)
+        log_view_forget(&reader.log)
         if trims != self.trims_seen:
             self.trims_seen = trims
-            queue_files_forget(&r.queues)
-            extension_let_go(&r.extension)
+            queue_files_forget(&reader.queues)
+            extension_let_go(&reader.extension)
 
     def drain(self) -> None:
         """The end: accept and read nothing more, answer what is on its way, close everything."""
@@ -520,7 +519,7 @@ cdef class ServingLoop:
         with nogil:
             s.held.walk = 0            # who waits hears it now, not when its own patience ends
             while s.held.walk < s.held.used:
-                look_at_held(&s.held)
+                walk_held(&s.held)
             output_flush_all(&s.transport)
             while s.appends.in_flight > 0 and steady_ms() < end_ms:
                 turn(s, 20)
@@ -529,19 +528,19 @@ cdef class ServingLoop:
                 turn(s, 20)
             tls_end(&s.transport)
         named_close(&s.ends.named)
-        log_view_close(&s.reading.log)
-        queue_files_close(&s.reading.queues)
-        extension_close(&s.reading.extension)
-        cold_close(s.reading.cold_reader)
-        s.reading.cold_reader = NULL
+        log_view_close(&s.reader.log)
+        queue_files_close(&s.reader.queues)
+        extension_close(&s.reader.extension)
+        cold_close(s.reader.cold_reader)
+        s.reader.cold_reader = NULL
         held_clear(&s.held)
         filter_cache_clear(&s.wants.filters)
         access_close(&s.guard.access)
 
     def damaged(self) -> tuple[list[int], bool]:
         """Log positions of the messages that were not handed out since they are damaged; were there more."""
-        cdef Reading* r = &self.s.reading
-        return [r.damaged[i] for i in range(r.damaged_count)], r.damaged_more
+        cdef StoreReader* reader = &self.s.reader
+        return [reader.damaged[i] for i in range(reader.damaged_count)], reader.damaged_more
 
     def events(self) -> tuple[list[tuple[str, int, int]], int]:
         """Connections closed by us since the last call: [("ip:port", CloseReason, detail)], how many more."""

@@ -40,7 +40,7 @@ cdef struct ParkShare:                 # parked.pxd
     int32_t count                      # all that is parked of it ...
     int64_t bytes
 
-cdef struct HeldShare:                 # held.pxd; pulls that are due are in Connection.due
+cdef struct HeldShare:                 # held.pxd; postponed pulls are in Connection.postponed
     int32_t first                      # its held pulls, first + 1, the oldest first (held H5)
     int32_t count
     int32_t cold_count                 # ... that wait for the disk

@@ -3,8 +3,8 @@ from libc.stdint cimport int64_t
 
 from mqcore.net.requests cimport PullRequest
 from mqcore.net.serving.commits cimport Commits
-from mqcore.net.serving.held_lists cimport Held
-from mqcore.net.serving.scan cimport Reading
+from mqcore.net.serving.held_places cimport HeldPulls
+from mqcore.net.serving.scan cimport StoreReader
 from mqcore.net.serving.wanted cimport Wants
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.shm.segment cimport Shm
@@ -12,9 +12,9 @@ from mqcore.shm.segment cimport Shm
 cdef struct Pulls:
     Transport* transport
     Shm* shm
-    Reading* reading
+    StoreReader* reader
     Wants* wants
-    Held* held
+    HeldPulls* held
     Commits* commits
     bint light_queues                  # topics and groups %LMQ%... need no entry in the tables
     bint long_polling
@@ -23,5 +23,5 @@ cdef struct Pulls:
     bint slave                         # this is one
     bint settling         # it leads, and does not yet show all that it began with (leadership FO10)
 
-# settled: the coordinator has looked at it. Handled.
-cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint settled) noexcept nogil
+# decided: the coordinator has looked at it. Handled.
+cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint decided) noexcept nogil

@@ -41,40 +41,40 @@ from mqcore.wire.codes cimport (
 )
 
 
-cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+cdef int nothing_there(Pulls* p, Connection* c, const Puller* puller, const PullRequest* request,
                        const PullPlace* place, const Wanted* wanted, const char* remark,
                        int64_t min_offset, int64_t max_offset) noexcept nogil:
     """Hold the pull if it may be, else say that there is nothing (broker.md 6.4, 6.5)."""
-    if f.wait_ms > 0 and hold(p.held, c, puller, place, wanted,
-                              f.wait_ms if p.long_polling else p.short_polling_ms):
+    if request.wait_ms > 0 and hold(p.held, c, puller, place, wanted,
+                                    request.wait_ms if p.long_polling else p.short_polling_ms):
         return HANDLED
     dispatch_hurry(p.shm)              # the next pull finds what is there by now
-    answer_pull(p.reading, c, puller, RESPONSE_PULL_NOT_FOUND, remark, f.offset, min_offset,
+    answer_pull(p.reader, c, puller, RESPONSE_PULL_NOT_FOUND, remark, request.offset, min_offset,
                 max_offset, NULL)
     return HANDLED
 
 
-cdef int out_of_range(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
-                      int64_t min_offset, int64_t max_offset, bint settled) noexcept nogil:
+cdef int out_of_range(Pulls* p, Connection* c, const Puller* puller, const PullRequest* request,
+                      int64_t min_offset, int64_t max_offset, bint decided) noexcept nogil:
     """
     21, and the event message: the coordinator's. If it found the offset in range just now, messages
-    have been deleted since (settled): then 21 is said here.
+    have been deleted since (decided): then 21 is said here.
     """
-    if not settled:
+    if not decided:
         return HANDLE_FORWARD
     if max_offset == 0:
-        answer_pull(p.reading, c, puller, RESPONSE_PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE",
+        answer_pull(p.reader, c, puller, RESPONSE_PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE",
                     0, min_offset, max_offset, NULL)
-    elif f.offset < min_offset:
-        answer_pull(p.reading, c, puller, RESPONSE_PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL",
+    elif request.offset < min_offset:
+        answer_pull(p.reader, c, puller, RESPONSE_PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL",
                     min_offset, min_offset, max_offset, NULL)
     else:
-        answer_pull(p.reading, c, puller, RESPONSE_PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY",
+        answer_pull(p.reader, c, puller, RESPONSE_PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY",
                     max_offset, min_offset, max_offset, NULL)
     return HANDLED
 
 
-cdef int beyond_slave(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+cdef int beyond_slave(Pulls* p, Connection* c, const Puller* puller, const PullRequest* request,
                       const PullPlace* place, const Wanted* wanted, int64_t min_offset,
                       int64_t max_offset) noexcept nogil:
     """
@@ -82,88 +82,94 @@ cdef int beyond_slave(Pulls* p, Connection* c, const Puller* puller, const PullR
     elected may not show yet what was read at the former one (leadership FO10). Stock says 20 at
     once, and again; here a pull of what is still to come waits for it.
     """
-    if f.offset > max_offset and f.wait_ms > 0 and hold(
-            p.held, c, puller, place, wanted, f.wait_ms if p.long_polling else p.short_polling_ms):
+    if request.offset > max_offset and request.wait_ms > 0 and hold(
+            p.held, c, puller, place, wanted,
+            request.wait_ms if p.long_polling else p.short_polling_ms):
         return HANDLED
-    answer_pull(p.reading, c, puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
+    answer_pull(p.reader, c, puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
                 "NO_MESSAGE_IN_QUEUE" if max_offset == 0 else
-                "OFFSET_TOO_SMALL" if f.offset < min_offset else "OFFSET_OVERFLOW_BADLY",
-                f.offset, min_offset, max_offset, NULL)
+                "OFFSET_TOO_SMALL" if request.offset < min_offset else "OFFSET_OVERFLOW_BADLY",
+                request.offset, min_offset, max_offset, NULL)
     return HANDLED
 
 
-cdef int look_inside(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
+cdef int look_inside(Pulls* p, Connection* c, const Puller* puller, const PullRequest* request,
                      const PullPlace* place, const Wanted* wanted, int64_t min_offset,
                      int64_t max_offset) noexcept nogil:
     """The offset is in the queue's range: walk, and answer with what is there."""
     cdef Found found
-    scan(p.reading, place.queue, f.offset, max_offset, &place.portion, &wanted.match, True, &found)
+    scan(p.reader, place.queue, request.offset, max_offset, &place.portion, &wanted.match, True,
+         &found)
     if found.count == 0 and found.cold_job:
-        if hold_cold(p.held, c, puller, place, wanted, f.offset + found.examined, found.cold_job):
+        if hold_cold(p.held, c, puller, place, wanted, request.offset + found.examined,
+                     found.cold_job):
             return HANDLED
-        scan(p.reading, place.queue, f.offset, max_offset, &place.portion, &wanted.match, False, &found)
+        scan(p.reader, place.queue, request.offset, max_offset, &place.portion, &wanted.match, False,
+             &found)
     if found.count > 0:
-        answer_pull(p.reading, c, puller, RESPONSE_SUCCESS, "FOUND",
-                    f.offset + found.examined, min_offset, max_offset, &found)
+        answer_pull(p.reader, c, puller, RESPONSE_SUCCESS, "FOUND",
+                    request.offset + found.examined, min_offset, max_offset, &found)
     elif found.unreadable or found.damaged >= 0:
         say(c, &puller.asker, RESPONSE_SYSTEM_ERROR, scan_trouble(&found))
     elif found.examined == 0:
-        answer_pull(p.reading, c, puller, RESPONSE_PULL_NOT_FOUND, "OFFSET_FOUND_NULL",
-                    (f.offset // p.reading.queues.file_entries + 1) * p.reading.queues.file_entries,
+        answer_pull(p.reader, c, puller, RESPONSE_PULL_NOT_FOUND, "OFFSET_FOUND_NULL",
+                    (request.offset // p.reader.queues.file_entries + 1) *
+                    p.reader.queues.file_entries,
                     min_offset, max_offset, NULL)
     else:
-        answer_pull(p.reading, c, puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
+        answer_pull(p.reader, c, puller, RESPONSE_PULL_RETRY_IMMEDIATELY,
                     "MESSAGE_WAS_REMOVING" if found.gone else "NO_MATCHED_MESSAGE",
-                    f.offset + found.examined, min_offset, max_offset, &found)
+                    request.offset + found.examined, min_offset, max_offset, &found)
     return HANDLED
 
 
-cdef int look_up(Pulls* p, Connection* c, const Puller* puller, const PullRequest* f,
-                 const Wanted* wanted, bint settled) noexcept nogil:
+cdef int look_up(Pulls* p, Connection* c, const Puller* puller, const PullRequest* request,
+                 const Wanted* wanted, bint decided) noexcept nogil:
     """A pull that passed all checks (broker.md 6.2)."""
     cdef PullPlace place
     cdef int64_t min_offset = 0, max_offset = 0
-    place.topic = &f.topic[0]
-    place.topic_length = f.topic_length
-    place.queue_id = f.queue_id
-    place.queue_hash = queue_hash(name_hash(f.topic, f.topic_length, 0), f.queue_id)
-    place.queue = queue_find(p.shm, f.topic, f.topic_length, f.queue_id, place.queue_hash)
-    place.offset = f.offset
-    place.portion.count_max = max(min(f.count_max, PULL_RANGES_MAX), 1)    # none or fewer mean one
-    place.portion.replays = f.replays
+    place.topic = &request.topic[0]
+    place.topic_length = request.topic_length
+    place.queue_id = request.queue_id
+    place.queue_hash = queue_hash(name_hash(request.topic, request.topic_length, 0), request.queue_id)
+    place.queue = queue_find(p.shm, request.topic, request.topic_length, request.queue_id,
+                             place.queue_hash)
+    place.offset = request.offset
+    place.portion.count_max = max(min(request.count_max, PULL_RANGES_MAX), 1)    # none or fewer mean one
+    place.portion.replays = request.replays
     if place.queue >= 0:
         max_offset = load_i64_acquire(&p.shm.queues[place.queue].max_offset)
         min_offset = load_i64_acquire(&p.shm.queues[place.queue].min_offset)
     if max_offset == 0:
-        if f.offset != 0 and (p.slave or p.settling):
-            return beyond_slave(p, c, puller, f, &place, wanted, min_offset, max_offset)
-        if f.offset != 0:
-            return out_of_range(p, c, puller, f, min_offset, max_offset, settled)
-        return nothing_there(p, c, puller, f, &place, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
-    if f.offset < min_offset or f.offset > max_offset:
-        if p.slave or (p.settling and f.offset > max_offset):
-            return beyond_slave(p, c, puller, f, &place, wanted, min_offset, max_offset)
-        return out_of_range(p, c, puller, f, min_offset, max_offset, settled)
-    if f.offset == max_offset:
-        return nothing_there(p, c, puller, f, &place, wanted, "OFFSET_OVERFLOW_ONE", min_offset,
+        if request.offset != 0 and (p.slave or p.settling):
+            return beyond_slave(p, c, puller, request, &place, wanted, min_offset, max_offset)
+        if request.offset != 0:
+            return out_of_range(p, c, puller, request, min_offset, max_offset, decided)
+        return nothing_there(p, c, puller, request, &place, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
+    if request.offset < min_offset or request.offset > max_offset:
+        if p.slave or (p.settling and request.offset > max_offset):
+            return beyond_slave(p, c, puller, request, &place, wanted, min_offset, max_offset)
+        return out_of_range(p, c, puller, request, min_offset, max_offset, decided)
+    if request.offset == max_offset:
+        return nothing_there(p, c, puller, request, &place, wanted, "OFFSET_OVERFLOW_ONE", min_offset,
                              max_offset)
-    return look_inside(p, c, puller, f, &place, wanted, min_offset, max_offset)
+    return look_inside(p, c, puller, request, &place, wanted, min_offset, max_offset)
 
 
-cdef int check_group(Pulls* p, const PullRequest* f, bint settled, Puller* puller) noexcept nogil:
+cdef int check_group(Pulls* p, const PullRequest* request, bint decided, Puller* puller) noexcept nogil:
     """The group may consume; the brokers that its pulls are told of (broker.md 6.1 step 2, 6.4)."""
-    cdef int32_t number = group_number(p.shm, f.group, f.group_length,
-                                       name_hash(f.group, f.group_length, 0))
+    cdef int32_t number = group_number(p.shm, request.group, request.group_length,
+                                       name_hash(request.group, request.group_length, 0))
     cdef int32_t flags = -1
     if number >= 0 and load_i32_acquire(&p.shm.groups[number].live):
         flags = load_i32_acquire(&p.shm.groups[number].flags)
     puller.group = number
     puller.broker_near = 0
     puller.broker_far = 0
-    if flags < 0 and p.light_queues and is_light_name(f.group, f.group_length):
+    if flags < 0 and p.light_queues and is_light_name(request.group, request.group_length):
         return HANDLED                 # needs no configuration (store.md 2.11)
     if flags < 0 or not flags & GROUP_CONSUME_ENABLED or (
-            flags & GROUP_PULL_ASKS and not settled):
+            flags & GROUP_PULL_ASKS and not decided):
         return HANDLE_FORWARD
     if p.slave_read:
         puller.broker_near = load_i32_acquire(&p.shm.groups[number].broker_id)
@@ -171,34 +177,35 @@ cdef int check_group(Pulls* p, const PullRequest* f, bint settled, Puller* pulle
     return HANDLED
 
 
-cdef int check_topic(Pulls* p, const PullRequest* f) noexcept nogil:
+cdef int check_topic(Pulls* p, const PullRequest* request) noexcept nogil:
     cdef TopicView topic
-    if not topic_find(p.shm, f.topic, f.topic_length, name_hash(f.topic, f.topic_length, 0), &topic):
-        if not p.light_queues or not is_light_name(f.topic, f.topic_length):
+    if not topic_find(p.shm, request.topic, request.topic_length,
+                      name_hash(request.topic, request.topic_length, 0), &topic):
+        if not p.light_queues or not is_light_name(request.topic, request.topic_length):
             return HANDLE_FORWARD
         topic.perm = PERM_READ
         topic.read_queues = 1
-    if not topic.perm & PERM_READ or not 0 <= f.queue_id < topic.read_queues:
+    if not topic.perm & PERM_READ or not 0 <= request.queue_id < topic.read_queues:
         return HANDLE_FORWARD
     return HANDLED
 
 
-cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint settled) noexcept nogil:
+cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint decided) noexcept nogil:
     cdef Wanted wanted
     cdef Puller puller
     cdef int result
-    if held_of(c).cold_count and not settled and held_of(c).cold_count >= cold_share(p.held):
+    if held_of(c).cold_count and not decided and held_of(c).cold_count >= cold_share(p.held):
         return HANDLE_WAIT                                               # held H8
     puller.asker = request.asker
     puller.since_us = p.transport.steady_us
     if request.group_length < 1 or request.topic_length < 1 or request.offset < 0:
         return HANDLE_FORWARD
-    if check_group(p, request, settled, &puller) != HANDLED or check_topic(p, request) != HANDLED:
+    if check_group(p, request, decided, &puller) != HANDLED or check_topic(p, request) != HANDLED:
         return HANDLE_FORWARD
     if not wanted_by(p.wants, request, &wanted):
         return HANDLE_FORWARD
     p.transport.slot.figures[FIGURE_PULLS] += 1
-    result = look_up(p, c, &puller, request, &wanted, settled)
+    result = look_up(p, c, &puller, request, &wanted, decided)
     filter_drop(&p.wants.filters, wanted.match.filter)
     if result == HANDLED and request.commits and not p.slave:
         note_commit(p.commits, request.group, request.group_length, request.topic,

@@ -23,7 +23,7 @@ cdef enum:
     SCAN_ENTRIES_MAX = 1024            # queue entries that are read at once
     DAMAGED_MAX = 64
 
-cdef struct Reading:                   # what this process reads of the store
+cdef struct StoreReader:                   # what this process reads of the store
     Transport* transport
     Shm* shm
     Wants* wants
@@ -72,10 +72,10 @@ cdef struct Found:                    # what one look at a queue gave
 
 # Walk the queue from `offset` on, up to `end`, until the batch is full or enough was looked at.
 # patient: what is not in memory is asked for (cold.pxd), and the walk ends before it.
-cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Portion* portion,
+cdef void scan(StoreReader* reader, int32_t queue, int64_t offset, int64_t end, const Portion* portion,
                const Match* match, bint patient, Found* found) noexcept nogil
 # Why a pull that has found nothing is answered with an error: `unreadable` or `damaged` is set.
 cdef const char* scan_trouble(const Found* found) noexcept nogil
-cdef void answer_pull(Reading* r, Connection* c, const Puller* puller, int32_t code,
+cdef void answer_pull(StoreReader* reader, Connection* c, const Puller* puller, int32_t code,
                       const char* remark, int64_t next_offset, int64_t min_offset,
                       int64_t max_offset, const Found* found) noexcept nogil

@@ -37,7 +37,7 @@ from mqcore.net.serving.cold cimport (
 )
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport OUT_HIGH_BYTES, wall_of_turn
-from mqcore.net.transport.work cimport LATE_SLICE_WORK, TURN_WORK
+from mqcore.net.transport.work cimport DEFERRED_SLICE_WORK, TURN_WORK
 from mqcore.shm.filters cimport FilterView
 from mqcore.shm.latency cimport latency_add, latency_add_ms
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
@@ -88,26 +88,28 @@ cdef inline bint code_wanted(int64_t code, const int32_t* codes, int32_t count) 
     return False
 
 
-cdef bint unit_wanted(Reading* r, int32_t queue, int64_t address, const Match* match) noexcept nogil:
+cdef bint unit_wanted(StoreReader* reader, int32_t queue, int64_t address,
+                      const Match* match) noexcept nogil:
     """What the unit behind an extension address says (store.md 3.6); without one: yes."""
     cdef ExtensionUnit unit
     cdef const LoadedFilter* filter = match.filter
-    if not extension_read(&r.extension, queue, address, &unit):
+    if not extension_read(&reader.extension, queue, address, &unit):
         return True                    # the client, or the expression, looks at the message itself
     if match.kind != SUBSCRIPTION_OTHER:
-        return entry_wanted(r, queue, unit.tag_code, match)
+        return entry_wanted(reader, queue, unit.tag_code, match)
     if (unit.bits_length == 0 or unit.bits_length * 8 != filter.bloom_bit_count
             or unit.store_time_ms <= filter.bits_from_ms):
         return True                    # made before the filter, or for another size (broker.md 6.3)
     return bitmap_has(unit.bits, filter.bloom_positions, filter.bloom_position_count)
 
 
-cdef bint entry_wanted(Reading* r, int32_t queue, int64_t code, const Match* match) noexcept nogil:
+cdef bint entry_wanted(StoreReader* reader, int32_t queue, int64_t code,
+                       const Match* match) noexcept nogil:
     """What a queue entry alone says, by its tag code or its unit's bits."""
     if match.kind == SUBSCRIPTION_ALL:
         return True
     if is_extension_address(code):
-        return unit_wanted(r, queue, code, match)
+        return unit_wanted(reader, queue, code, match)
     if match.kind == SUBSCRIPTION_TAGS:
         return code_wanted(code, match.codes, match.code_count)
     if match.kind == SUBSCRIPTION_CODES:
@@ -115,9 +117,9 @@ cdef bint entry_wanted(Reading* r, int32_t queue, int64_t code, const Match* mat
     return True
 
 
-cdef bint origin_passes(Reading* r, int32_t queue, const RecordView* view) noexcept nogil:
+cdef bint origin_passes(StoreReader* reader, int32_t queue, const RecordView* view) noexcept nogil:
     """A message of %RETRY%group: by the group's filter for its first topic (broker.md 6.3)."""
-    cdef const QueueEntry* q = &r.shm.queues[queue]
+    cdef const QueueEntry* q = &reader.shm.queues[queue]
     cdef const uint8_t* group = q.topic + RETRY_PREFIX_LENGTH
     cdef int32_t group_length = q.topic_length - RETRY_PREFIX_LENGTH
     cdef const uint8_t* at = view.properties
@@ -135,99 +137,99 @@ cdef bint origin_passes(Reading* r, int32_t queue, const RecordView* view) noexc
     if topic == NULL:
         return True
     hash = name_hash(topic, topic_length, name_hash(group, group_length, 0))
-    number = subscription_number(r.shm, group, group_length, topic, topic_length, hash)
+    number = subscription_number(reader.shm, group, group_length, topic, topic_length, hash)
     if number < 0:
         return True
-    life = load_i32_acquire(&r.shm.subscriptions[number].life)
-    filter = filter_take(&r.wants.filters, r.shm, number, &found)
+    life = load_i32_acquire(&reader.shm.subscriptions[number].life)
+    filter = filter_take(&reader.wants.filters, reader.shm, number, &found)
     if filter == NULL:
         return True
-    passes = (life != load_i32_acquire(&r.shm.subscriptions[number].life)              # tables T4
-              or number != subscription_number(r.shm, group, group_length, topic, topic_length, hash)
+    passes = (life != load_i32_acquire(&reader.shm.subscriptions[number].life)              # tables T4
+              or number != subscription_number(reader.shm, group, group_length, topic, topic_length, hash)
               or filter_passes(filter, view.properties, view.properties_length,
-                               &r.transport.work))
-    filter_drop(&r.wants.filters, filter)
+                               &reader.transport.work))
+    filter_drop(&reader.wants.filters, filter)
     return passes
 
 
-cdef bint record_wanted(Reading* r, int32_t queue, const uint8_t* record, int32_t size,
+cdef bint record_wanted(StoreReader* reader, int32_t queue, const uint8_t* record, int32_t size,
                         const Match* match) noexcept nogil:
     """What a message's properties say."""
     cdef RecordView view
-    r.transport.work += RECORD_WORK
+    reader.transport.work += RECORD_WORK
     if record_parse(record, size, &view) != PARSE_RECORD:
         return False
     if match.by_origin:
-        return origin_passes(r, queue, &view)
-    return filter_passes(match.filter, view.properties, view.properties_length, &r.transport.work)
+        return origin_passes(reader, queue, &view)
+    return filter_passes(match.filter, view.properties, view.properties_length, &reader.transport.work)
 
 
-cdef inline bint batch_is_full(Reading* r, const Found* found, int32_t size, bint on_disk,
+cdef inline bint batch_is_full(StoreReader* reader, const Found* found, int32_t size, bint on_disk,
                                const Portion* portion) noexcept nogil:
     """Never before the first message (store.md 10 step 3)."""
     if found.count == 0:
         return False
     if found.count >= portion.count_max:
         return True
-    if portion.replays and r.transport.out_high == OUT_HIGH_BYTES:
-        return found.bytes + size > r.replay_bytes_max or found.count >= r.replay_count_max
+    if portion.replays and reader.transport.out_high == OUT_HIGH_BYTES:
+        return found.bytes + size > reader.replay_bytes_max or found.count >= reader.replay_count_max
     if on_disk:
-        return found.bytes + size > r.disk_bytes_max or found.count >= r.disk_count_max
-    return found.bytes + size > r.memory_bytes_max or found.count >= r.memory_count_max
+        return found.bytes + size > reader.disk_bytes_max or found.count >= reader.disk_count_max
+    return found.bytes + size > reader.memory_bytes_max or found.count >= reader.memory_count_max
 
 
-cdef int64_t ask_for_log(Reading* r, int64_t position) noexcept nogil:
-    cdef int64_t base = position // r.log.segment_size * r.log.segment_size
-    return cold_ask(r.cold_reader, r.log.folders, base, position - base,
-                    min(<int64_t>COLD_READ_BYTES, base + r.log.segment_size - position))
+cdef int64_t ask_for_log(StoreReader* reader, int64_t position) noexcept nogil:
+    cdef int64_t base = position // reader.log.segment_size * reader.log.segment_size
+    return cold_ask(reader.cold_reader, reader.log.folders, base, position - base,
+                    min(<int64_t>COLD_READ_BYTES, base + reader.log.segment_size - position))
 
 
-cdef int32_t entries_in_memory(Reading* r, int32_t queue, int64_t offset, int32_t count,
+cdef int32_t entries_in_memory(StoreReader* reader, int32_t queue, int64_t offset, int32_t count,
                                Found* found) noexcept nogil:
-    """Entries of the open file into r.entries; -1: found.cold_job has to bring them, -2: just read."""
+    """Entries of the open file into reader.entries; -1: found.cold_job brings them, -2: just read."""
     cdef char path[LOG_PATH_MAX]
-    cdef int64_t first = offset // r.queues.file_entries * r.queues.file_entries
-    cdef int64_t length = min(<int64_t>count, first + r.queues.file_entries - offset)
+    cdef int64_t first = offset // reader.queues.file_entries * reader.queues.file_entries
+    cdef int64_t length = min(<int64_t>count, first + reader.queues.file_entries - offset)
     cdef int64_t got
     # consume_queue C4
-    cdef int fd = open_file_if_open(&r.queues.open, queue, first * CQ_ENTRY_SIZE)
+    cdef int fd = open_file_if_open(&reader.queues.open, queue, first * CQ_ENTRY_SIZE)
     if fd < 0:
         return -2
-    got = cold_read(fd, r.entries, length * CQ_ENTRY_SIZE,
+    got = cold_read(fd, reader.entries, length * CQ_ENTRY_SIZE,
                     (offset - first) * CQ_ENTRY_SIZE)
     if got >= 0:
         return <int32_t>(got // CQ_ENTRY_SIZE)
     if got == -1:
-        queue_file_path(path, r.queues.open.folder, &r.shm.queues[queue], first)
-        found.cold_job = cold_ask(r.cold_reader, path, -1, (offset - first) * CQ_ENTRY_SIZE,
+        queue_file_path(path, reader.queues.open.folder, &reader.shm.queues[queue], first)
+        found.cold_job = cold_ask(reader.cold_reader, path, -1, (offset - first) * CQ_ENTRY_SIZE,
                                   <int64_t>COLD_READ_BYTES)
     return -1 if found.cold_job else -2
 
 
-cdef int32_t read_entries(Reading* r, int32_t queue, int64_t offset, int32_t count, bint patient,
+cdef int32_t read_entries(StoreReader* reader, int32_t queue, int64_t offset, int32_t count, bint patient,
                           Found* found) noexcept nogil:
-    """Up to `count` entries into r.entries; fewer at the file's end, or with found.cold_job."""
+    """Up to `count` entries into reader.entries; fewer at the file's end, or with found.cold_job."""
     cdef int32_t got = -2
     if patient:
-        got = entries_in_memory(r, queue, offset, count, found)
+        got = entries_in_memory(reader, queue, offset, count, found)
         if got == -1:
             return 0
     if got < 0:
-        got = queue_read(&r.queues, queue, offset, count, r.entries)
+        got = queue_read(&reader.queues, queue, offset, count, reader.entries)
         if got < 0 and found.examined == 0:
-            found.unreadable = r.queues.open.failure != ENOENT
+            found.unreadable = reader.queues.open.failure != ENOENT
     return max(got, 0)
 
 
-cdef bint is_whole(Reading* r, int32_t queue, int64_t offset, const QueueItem* item,
+cdef bint is_whole(StoreReader* reader, int32_t queue, int64_t offset, const QueueItem* item,
                    const uint8_t* record) noexcept nogil:
     """Whether a message from the disk is as it was, and the one that its entry means."""
-    cdef const QueueEntry* q = &r.shm.queues[queue]
+    cdef const QueueEntry* q = &reader.shm.queues[queue]
     cdef RecordView view
     cdef PropertyItem named
     cdef const uint8_t* at
-    r.transport.work += RECORD_WORK + item.record_size
-    if log_record(&r.log, record, item.record_size, item.log_position, &view) != PARSE_RECORD or (
+    reader.transport.work += RECORD_WORK + item.record_size
+    if log_record(&reader.log, record, item.record_size, item.log_position, &view) != PARSE_RECORD or (
             view.size != item.record_size):
         return False
     if (view.queue_offset == offset and view.queue_id == q.queue_id
@@ -252,60 +254,60 @@ cdef const char* scan_trouble(const Found* found) noexcept nogil:
     return damage_remark
 
 
-cdef void note_damaged(Reading* r, int64_t position) noexcept nogil:
+cdef void note_damaged(StoreReader* reader, int64_t position) noexcept nogil:
     """For the log, in which each is said once."""
     cdef int32_t i
-    for i in range(r.damaged_count):
-        if r.damaged[i] == position:
+    for i in range(reader.damaged_count):
+        if reader.damaged[i] == position:
             return
-    if r.damaged_count == DAMAGED_MAX:
-        r.damaged_more = True
+    if reader.damaged_count == DAMAGED_MAX:
+        reader.damaged_more = True
         return
-    r.damaged[r.damaged_count] = position
-    r.damaged_count += 1
+    reader.damaged[reader.damaged_count] = position
+    reader.damaged_count += 1
 
 
-cdef void bring_record(Reading* r, const uint8_t* entry, int64_t log_end) noexcept nogil:
+cdef void bring_record(StoreReader* reader, const uint8_t* entry, int64_t log_end) noexcept nogil:
     """Ask memory for the record of an entry: a check of records waits for memory most of its time."""
     cdef QueueItem item = entry_decode(entry)
-    cdef const uint8_t* record = log_at(&r.log, item.log_position, item.record_size, log_end)
+    cdef const uint8_t* record = log_at(&reader.log, item.log_position, item.record_size, log_end)
     cdef int64_t at = 0
     while record != NULL and at < min(item.record_size, BROUGHT_MOST_BYTES):
         mq_bring(record + at)
         at += CACHE_LINE
 
 
-cdef bint take_record(Reading* r, int32_t queue, int64_t offset, const QueueItem* item,
+cdef bint take_record(StoreReader* reader, int32_t queue, int64_t offset, const QueueItem* item,
                       const uint8_t* later, const Match* match, int64_t log_end, bint patient,
                       int64_t* skip_until, Found* found) noexcept nogil:
     """
     One entry that may be wanted: look at its record. False: the walk ends before it. later: the
     entry of a record that is looked at soon.
     """
-    cdef const uint8_t* record = log_at(&r.log, item.log_position, item.record_size, log_end)
+    cdef const uint8_t* record = log_at(&reader.log, item.log_position, item.record_size, log_end)
     if record == NULL:
-        if item.log_position >= load_i64_acquire(&r.shm.log.first):
+        if item.log_position >= load_i64_acquire(&reader.shm.log.first):
             # its place in the view is in use by this pull, or the segment cannot be mapped now
             found.unreadable = True
             return False
         found.gone = True
-        skip_until[0] = (item.log_position // r.log.segment_size + 1) * r.log.segment_size
+        skip_until[0] = (item.log_position // reader.log.segment_size + 1) * reader.log.segment_size
         return True
     if (patient and (log_end - item.log_position > COLD_BEHIND_BYTES
-                     or item.log_position < r.shm.log.begun)
-            and not cold_resident(r.cold_reader, record, item.log_position, item.record_size,
-                                  r.log.segment_size, r.transport.steady_ms)):
-        found.cold_job = ask_for_log(r, item.log_position)
+                     or item.log_position < reader.shm.log.begun)
+            and not cold_resident(reader.cold_reader, record, item.log_position, item.record_size,
+                                  reader.log.segment_size, reader.transport.steady_ms)):
+        found.cold_job = ask_for_log(reader, item.log_position)
         if found.cold_job or found.count:
             return False
-    if item.log_position < r.shm.log.begun or log_end - item.log_position > COLD_BEHIND_BYTES:
-        bring_record(r, later, log_end)
-        if not is_whole(r, queue, offset, item, record):
+    if item.log_position < reader.shm.log.begun or log_end - item.log_position > COLD_BEHIND_BYTES:
+        bring_record(reader, later, log_end)
+        if not is_whole(reader, queue, offset, item, record):
             found.damaged = item.log_position
-            note_damaged(r, item.log_position)
+            note_damaged(reader, item.log_position)
             return False
     if (match.kind == SUBSCRIPTION_OTHER or match.by_origin) and not record_wanted(
-            r, queue, record, item.record_size, match):
+            reader, queue, record, item.record_size, match):
         found.gone = False
         return True
     found.records[found.count] = record
@@ -320,22 +322,22 @@ cdef int64_t allowance(const Transport* t) noexcept nogil:
     """N10"""
     cdef int64_t left = TURN_WORK - (t.work - t.turn_began)
     if t.slice:
-        return LATE_SLICE_WORK
+        return DEFERRED_SLICE_WORK
     return max(<int64_t>LOOK_LEAST_WORK, min(<int64_t>LOOK_MOST_WORK, left))
 
 
-cdef inline int32_t largest_count(const Reading* r, const Portion* portion) noexcept nogil:
+cdef inline int32_t largest_count(const StoreReader* reader, const Portion* portion) noexcept nogil:
     if portion.replays:
-        return r.replay_count_max
-    return max(r.memory_count_max, r.disk_count_max)
+        return reader.replay_count_max
+    return max(reader.memory_count_max, reader.disk_count_max)
 
 
-cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Portion* portion,
+cdef void scan(StoreReader* reader, int32_t queue, int64_t offset, int64_t end, const Portion* portion,
                const Match* match, bint patient, Found* found) noexcept nogil:
-    cdef int64_t log_end = load_i64_acquire(&r.shm.log.published)
+    cdef int64_t log_end = load_i64_acquire(&reader.shm.log.published)
     cdef int64_t limit = min(<int64_t>max(SCAN_LEAST, portion.count_max), end - offset)
     cdef int64_t skip_until = 0
-    cdef int64_t work_end = r.transport.work + allowance(r.transport)                   # N10
+    cdef int64_t work_end = reader.transport.work + allowance(reader.transport)                   # N10
     cdef int32_t got, i, part = SCAN_ENTRIES_MAX
     cdef QueueItem item
     found.queue = queue
@@ -345,59 +347,59 @@ cdef void scan(Reading* r, int32_t queue, int64_t offset, int64_t end, const Por
     found.gone = found.unreadable = found.far = False
     found.damaged = -1
     found.cold_job = 0
-    log_next_use(&r.log)
-    extension_fresh(&r.extension)
-    patient = patient and r.cold_reader != NULL
+    log_next_use(&reader.log)
+    extension_fresh(&reader.extension)
+    patient = patient and reader.cold_reader != NULL
     if match.kind == SUBSCRIPTION_ALL and not match.by_origin:
-        part = min(portion.count_max, largest_count(r, portion)) + 1
+        part = min(portion.count_max, largest_count(reader, portion)) + 1
     while found.examined < limit:
         part = <int32_t>min(<int64_t>min(part, SCAN_ENTRIES_MAX), limit - found.examined)
-        got = read_entries(r, queue, offset + found.examined, part,
+        got = read_entries(reader, queue, offset + found.examined, part,
                            patient and end - offset > COLD_BEHIND_ENTRIES, found)
         for i in range(got):
-            if r.transport.work >= work_end and found.examined > 0:
+            if reader.transport.work >= work_end and found.examined > 0:
                 return
-            r.transport.work += ENTRY_WORK
-            item = entry_decode(r.entries + i * CQ_ENTRY_SIZE)
-            found.far = log_end - item.log_position > r.memory_bytes
+            reader.transport.work += ENTRY_WORK
+            item = entry_decode(reader.entries + i * CQ_ENTRY_SIZE)
+            found.far = log_end - item.log_position > reader.memory_bytes
             if item.log_position >= skip_until:
-                if batch_is_full(r, found, item.record_size, found.far, portion):
+                if batch_is_full(reader, found, item.record_size, found.far, portion):
                     return
-                if not entry_wanted(r, queue, item.tag_code, match):
+                if not entry_wanted(reader, queue, item.tag_code, match):
                     found.gone = False                                   # the last reason counts
-                elif not take_record(r, queue, offset + found.examined, &item,
-                                     r.entries + min(i + BROUGHT_AHEAD, got - 1) * CQ_ENTRY_SIZE,
+                elif not take_record(reader, queue, offset + found.examined, &item,
+                                     reader.entries + min(i + BROUGHT_AHEAD, got - 1) * CQ_ENTRY_SIZE,
                                      match, log_end, patient, &skip_until, found):
                     return
             found.examined += 1
-        if got < part or (offset + found.examined) % r.queues.file_entries == 0:
+        if got < part or (offset + found.examined) % reader.queues.file_entries == 0:
             return                     # the file's end: the client goes on with the next pull
         part = SCAN_ENTRIES_MAX
 
 
-cdef void count_pull(Reading* r, const Puller* puller, const Found* found) noexcept nogil:
+cdef void count_pull(StoreReader* reader, const Puller* puller, const Found* found) noexcept nogil:
     """What a pull handed out, for the statistics of its group (broker.md 11.1)."""
     cdef const uint8_t* last = found.records[found.count - 1]
-    cdef int64_t wall_ms = wall_of_turn(r.transport)
+    cdef int64_t wall_ms = wall_of_turn(reader.transport)
     cdef int64_t now_us = steady_us()
     cdef PullCount* entry
     cdef int32_t i
-    r.transport.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
-    latency_add(r.pull_times, now_us - puller.since_us, 1)
+    reader.transport.slot.figures[FIGURE_PULLED_MESSAGES] += found.count
+    latency_add(reader.pull_times, now_us - puller.since_us, 1)
     for i in range(found.count):
-        latency_add_ms(r.delivery_times, wall_ms - record_store_time(found.records[i]))
+        latency_add_ms(reader.delivery_times, wall_ms - record_store_time(found.records[i]))
     if puller.group < 0:
         return
-    entry = pull_count_place(&r.pull_counts, found.queue, puller.group)
+    entry = pull_count_place(&reader.pull_counts, found.queue, puller.group)
     if entry == NULL:
         return
     pull_count_add(entry, found.count, found.bytes, now_us // 1000 - puller.since_us // 1000)
     pull_count_last(
-        entry, load_i64_acquire(&r.shm.log.published) - load_i64(last + RECORD_LOG_POSITION),
+        entry, load_i64_acquire(&reader.shm.log.published) - load_i64(last + RECORD_LOG_POSITION),
         max(wall_ms - record_store_time(last), 0), wall_ms)
 
 
-cdef void answer_pull(Reading* r, Connection* c, const Puller* puller, int32_t code,
+cdef void answer_pull(StoreReader* reader, Connection* c, const Puller* puller, int32_t code,
                       const char* remark, int64_t next_offset, int64_t min_offset,
                       int64_t max_offset, const Found* found) noexcept nogil:
     cdef const Front* front = peer_of(c).front
@@ -416,7 +418,7 @@ cdef void answer_pull(Reading* r, Connection* c, const Puller* puller, int32_t c
         answer.bytes = found.bytes
         answer.records = &found.records[0]
         answer.sizes = &found.sizes[0]
-        r.transport.work += found.bytes >> 3
+        reader.transport.work += found.bytes >> 3
         if found.count > 0:
-            count_pull(r, puller, found)
+            count_pull(reader, puller, found)
     front.say_pulled(front.self, c, &answer)

@@ -23,5 +23,5 @@ cdef struct Sends:
     int64_t accept_from_ms             # startAcceptSendRequestTimeStamp
     uint64_t random
 
-# settled: the coordinator has looked at it. Handled.
-cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint settled) noexcept nogil
+# decided: the coordinator has looked at it. Handled.
+cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint decided) noexcept nogil

@@ -98,24 +98,25 @@ cdef uint32_t next_random(Sends* s) noexcept nogil:
     return <uint32_t>(s.random >> 33)
 
 
-cdef int find_target(Sends* s, const SendRequest* request, bint settled, Target* f) noexcept nogil:
+cdef int find_target(Sends* s, const SendRequest* request, bint decided,
+                     Target* target) noexcept nogil:
     """HANDLED: regular; HANDLE_FORWARD: the coordinator knows the answer."""
     cdef TopicView topic
     cdef int32_t queue_id = request.queue_id
     if request.topic_length < 1:
         return HANDLE_FORWARD
-    if s.accept_from_ms and not settled and wall_of_turn(s.appends.transport) < s.accept_from_ms:
+    if s.accept_from_ms and not decided and wall_of_turn(s.appends.transport) < s.accept_from_ms:
         return HANDLE_FORWARD
-    f.topic = &request.topic[0]
-    f.topic_length = request.topic_length
-    f.topic_hash = name_hash(f.topic, f.topic_length, 0)
-    if not topic_find(s.shm, f.topic, f.topic_length, f.topic_hash, &topic):
-        if not s.light_queues or not is_light_name(f.topic, f.topic_length) or not (
-                is_topic_name(f.topic, f.topic_length)):
+    target.topic = &request.topic[0]
+    target.topic_length = request.topic_length
+    target.topic_hash = name_hash(target.topic, target.topic_length, 0)
+    if not topic_find(s.shm, target.topic, target.topic_length, target.topic_hash, &topic):
+        if not s.light_queues or not is_light_name(target.topic, target.topic_length) or not (
+                is_topic_name(target.topic, target.topic_length)):
             return HANDLE_FORWARD
         topic.flags = 0                # a light topic needs no configuration (store.md 2.11)
         topic.write_queues = topic.read_queues = 1
-    if topic.flags & TOPIC_SEND_ASKS and not settled:
+    if topic.flags & TOPIC_SEND_ASKS and not decided:
         return HANDLE_FORWARD
     if queue_id >= max(topic.write_queues, topic.read_queues):
         return HANDLE_FORWARD
@@ -123,10 +124,10 @@ cdef int find_target(Sends* s, const SendRequest* request, bint settled, Target*
         if topic.write_queues < 1:
             return HANDLE_FORWARD
         queue_id = next_random(s) % <unsigned int>topic.write_queues
-    f.queue_id = f.answer_queue_id = queue_id
-    f.sys_flag = request.sys_flag
+    target.queue_id = target.answer_queue_id = queue_id
+    target.sys_flag = request.sys_flag
     if topic.flags & TOPIC_MULTI_TAG:
-        f.sys_flag |= SYS_FLAG_MULTI_TAGS
+        target.sys_flag |= SYS_FLAG_MULTI_TAGS
     return HANDLED
 
 
@@ -152,25 +153,25 @@ cdef int answer_now(Sends* s, Connection* c, const SendRequest* request, int sta
     return HANDLED
 
 
-cdef void fill_head(Sends* s, Connection* c, const SendRequest* request, const Target* f,
+cdef void fill_head(Sends* s, Connection* c, const SendRequest* request, const Target* target,
                     bint waits, AppendHead* head, int32_t bytes) noexcept nogil:
     head.connection = c.id
     head.opaque = request.asker.opaque
-    append_to(head, f.topic_hash, f.topic_length, f.queue_id)
-    head.answer_queue_id = f.answer_queue_id
+    append_to(head, target.topic_hash, target.topic_length, target.queue_id)
+    head.answer_queue_id = target.answer_queue_id
     head.bytes_total = bytes
     head.request_flags = ((REQUEST_BINARY if request.asker.binary else 0)
                           | (REQUEST_ONEWAY if request.asker.oneway else 0)
                           | (REQUEST_WAITS if waits else 0)
                           | (REQUEST_BATCH if request.batch else 0))
-    head.transaction_type = <uint8_t>(f.sys_flag & SYS_FLAG_TRANSACTION_MASK)
+    head.transaction_type = <uint8_t>(target.sys_flag & SYS_FLAG_TRANSACTION_MASK)
 
 
-cdef void fill_record(Sends* s, const SendRequest* request, const Target* f,
+cdef void fill_record(Sends* s, const SendRequest* request, const Target* target,
                       RecordHead* record) noexcept nogil:
-    record.queue_id = f.queue_id
+    record.queue_id = target.queue_id
     record.flag = request.flag
-    record.sys_flag = f.sys_flag
+    record.sys_flag = target.sys_flag
     record.born_time_ms = request.born_time_ms
     record.born_host = request.born_host
     record.born_host_size = request.born_host_size
@@ -180,9 +181,9 @@ cdef void fill_record(Sends* s, const SendRequest* request, const Target* f,
     record.prepared_position = 0
 
 
-cdef int detour_of(const Target* f, const PropertyNotes* notes) noexcept nogil:
+cdef int detour_of(const Target* target, const PropertyNotes* notes) noexcept nogil:
     """Where a message waits before it may be seen (broker.md 4.2, 5.1): Detour."""
-    cdef int32_t kind = f.sys_flag & SYS_FLAG_TRANSACTION_MASK
+    cdef int32_t kind = target.sys_flag & SYS_FLAG_TRANSACTION_MASK
     if notes.half:
         return DETOUR_HALF
     if notes.delay_level > 0 and (kind == 0 or kind == SYS_FLAG_COMMIT):
@@ -191,23 +192,23 @@ cdef int detour_of(const Target* f, const PropertyNotes* notes) noexcept nogil:
 
 
 cdef void divert(Sends* s, const Target* asked, int detour, int32_t delay_level,
-                 Target* f) noexcept nogil:
+                 Target* target) noexcept nogil:
     """Where the record is stored instead of where it was asked for."""
-    f[0] = asked[0]
+    target[0] = asked[0]
     if detour == DETOUR_DELAY:
-        f.queue_id = min(delay_level, s.delay_level_count) - 1
-        f.topic_length = SCHEDULE_TOPIC_LENGTH
-        f.topic = <const uint8_t*>SCHEDULE_TOPIC
+        target.queue_id = min(delay_level, s.delay_level_count) - 1
+        target.topic_length = SCHEDULE_TOPIC_LENGTH
+        target.topic = <const uint8_t*>SCHEDULE_TOPIC
     else:
-        f.queue_id = 0
-        f.sys_flag &= ~SYS_FLAG_TRANSACTION_MASK
-        f.topic_length = HALF_TOPIC_LENGTH
-        f.topic = <const uint8_t*>HALF_TOPIC
-    f.topic_hash = name_hash(f.topic, f.topic_length, 0)
+        target.queue_id = 0
+        target.sys_flag &= ~SYS_FLAG_TRANSACTION_MASK
+        target.topic_length = HALF_TOPIC_LENGTH
+        target.topic = <const uint8_t*>HALF_TOPIC
+    target.topic_hash = name_hash(target.topic, target.topic_length, 0)
 
 
 cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Target* asked,
-                  bint settled) noexcept nogil:
+                  bint decided) noexcept nogil:
     cdef const uint8_t* body = request.body
     cdef int32_t body_length = request.body_length
     cdef int32_t most = (RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA + body_length + TOPIC_LENGTH_MAX
@@ -221,7 +222,7 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
     cdef RecordHead record
     cdef PropertyNotes notes
     cdef Target elsewhere
-    cdef const Target* f = asked
+    cdef const Target* target = asked
     if body_length > s.identity.body_max:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
     if <int64_t>most + REAL_PLACE_MAX > append_bytes_max(&s.appends.to_writer):
@@ -230,27 +231,27 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
     if head == NULL:
         return HANDLE_STALL
     at = append_records(head)
-    fill_record(s, request, f, &record)
-    properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
+    fill_record(s, request, target, &record)
+    properties = record_begin(at, &record, body, body_length, target.topic, target.topic_length)
     length = write_properties(s.identity, s.delay_level_count, &request.properties, properties + 2,
                               most, DETOUR_NONE, &notes)
-    detour = detour_of(f, &notes) if length >= 0 else DETOUR_NONE
+    detour = detour_of(target, &notes) if length >= 0 else DETOUR_NONE
     if length == PROPERTIES_ASK or (detour == DETOUR_HALF and s.transactions_refused) or (
-            notes.timed and s.timers_refused and not settled):
+            notes.timed and s.timers_refused and not decided):
         return HANDLE_FORWARD          # what was claimed is not committed: it never was
     if detour != DETOUR_NONE:
         divert(s, asked, detour, notes.delay_level, &elsewhere)
-        f = &elsewhere
-        fill_record(s, request, f, &record)
-        properties = record_begin(at, &record, body, body_length, f.topic, f.topic_length)
+        target = &elsewhere
+        fill_record(s, request, target, &record)
+        properties = record_begin(at, &record, body, body_length, target.topic, target.topic_length)
         length = write_properties(s.identity, s.delay_level_count, &request.properties,
                                   properties + 2, most, detour, &notes)
         length = add_real_place(properties + 2, length, asked.topic, asked.topic_length,
                                 asked.queue_id)
     if length < 0 or length > PROPERTIES_LENGTH_MAX:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    head.topic_start = <int32_t>(properties - f.topic_length - at)
-    fill_head(s, c, request, f, notes.waits, head, record_end(at, properties, length))
+    head.topic_start = <int32_t>(properties - target.topic_length - at)
+    fill_head(s, c, request, target, notes.waits, head, record_end(at, properties, length))
     append_for(s.appends, head)
     limits_sent(s.limits, c, 1, not request.asker.oneway)
     return HANDLED
@@ -289,7 +290,7 @@ cdef int32_t join_properties(uint8_t* into, const uint8_t* item, const uint8_t* 
 
 
 cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
-                    const Target* f) noexcept nogil:
+                    const Target* target) noexcept nogil:
     cdef const uint8_t* body = request.body
     cdef int32_t body_length = request.body_length
     cdef int32_t count = batch_count(body, body_length)
@@ -301,7 +302,7 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     cdef RecordHead record
     cdef AppendHead* head
     cdef PropertyNotes notes
-    if f.sys_flag & SYS_FLAG_TRANSACTION_MASK or body_length > s.identity.body_max:
+    if target.sys_flag & SYS_FLAG_TRANSACTION_MASK or body_length > s.identity.body_max:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
     if count < 1:
         say_refused(c, request, RESPONSE_SYSTEM_ERROR, BAD_BATCH)
@@ -314,7 +315,7 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     if envelope_length < 0:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
     most = body_length + <int64_t>count * (
-        RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA - BATCH_ITEM_FIXED_SIZE + f.topic_length
+        RECORD_FIXED_SIZE + 2 * HOST_V6_EXTRA - BATCH_ITEM_FIXED_SIZE + target.topic_length
         + envelope_length + 1)
     if most > append_bytes_max(&s.appends.to_writer):
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
@@ -322,14 +323,14 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     if head == NULL:
         return HANDLE_STALL
     out = append_records(head)
-    fill_record(s, request, f, &record)
+    fill_record(s, request, target, &record)
     while at < body_length:
         record.flag = load_i32(body + at + BATCH_ITEM_FLAG)
         item_length = load_i32(body + at + BATCH_ITEM_BODY_LENGTH)
         properties = record_begin(out + done, &record, body + at + BATCH_ITEM_BODY, item_length,
-                                  f.topic, f.topic_length)
+                                  target.topic, target.topic_length)
         if at == 0:
-            head.topic_start = <int32_t>(properties - f.topic_length - out)
+            head.topic_start = <int32_t>(properties - target.topic_length - out)
         if s.timers_refused and asks_for_time(
                 body + at + BATCH_ITEM_BODY + item_length + 2,
                 load_u16(body + at + BATCH_ITEM_BODY + item_length)):
@@ -342,28 +343,28 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
         at += load_i32(body + at)
         done += record_end(out + done, properties, properties_length)
     head.record_count = count
-    fill_head(s, c, request, f, notes.waits, head, done)
+    fill_head(s, c, request, target, notes.waits, head, done)
     append_for(s.appends, head)
     limits_sent(s.limits, c, count, not request.asker.oneway)
     return HANDLED
 
 
-cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint settled) noexcept nogil:
-    cdef Target f
+cdef int serve_send(Sends* s, Connection* c, const SendRequest* request, bint decided) noexcept nogil:
+    cdef Target target
     cdef const ParkShare* parked = parked_of(c)
-    cdef int limit = limits_refuse_send(s.limits, c) if s.limits.on and not settled else -1
+    cdef int limit = limits_refuse_send(s.limits, c) if s.limits.on and not decided else -1
     if limit >= 0:
         say_refused(c, request, RESPONSE_SYSTEM_BUSY, SENDS_TOO_FAST[limit])
         return HANDLED
     if s.appends.slave:
         return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)
-    if find_target(s, request, settled, &f) != HANDLED:
+    if find_target(s, request, decided, &target) != HANDLED:
         return HANDLE_FORWARD
-    if parked.asked_count > 0 and not settled and (
-            parked.asked[f.topic_hash % ASKED_BUCKETS] > 0 or parked.asked[ASKED_BUCKETS] > 0):
+    if parked.asked_count > 0 and not decided and (
+            parked.asked[target.topic_hash % ASKED_BUCKETS] > 0 or parked.asked[ASKED_BUCKETS] > 0):
         return HANDLE_WAIT             # N7
     if log_refuses(s.shm.log) or load_i32_acquire(&s.shm.log.queue_error) != 0:
         return answer_now(s, c, request, PUT_SERVICE_NOT_AVAILABLE)
     if request.batch:
-        return send_batch(s, c, request, &f)
-    return send_one(s, c, request, &f, settled)
+        return send_batch(s, c, request, &target)
+    return send_one(s, c, request, &target, decided)

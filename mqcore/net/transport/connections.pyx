@@ -138,7 +138,7 @@ cdef void connection_close(Transport* t, Connection* c, int reason, int64_t deta
     t.above.closing(t.above.top, c)
     slots_remove(&t.dirty, c.slot)
     slots_remove(&t.stalled, c.slot)
-    slots_remove(&t.late, c.slot)
+    slots_remove(&t.deferred, c.slot)
     slots_remove(&t.doomed, c.slot)
     slots_remove(&t.silent, c.slot)
     if tls_close(t, c):
@@ -165,7 +165,7 @@ cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
     cdef uint32_t wanted = 0
     if c.life != LIFE_OPEN:
         return
-    if c.input_state == INPUT_OPEN and not c.late and takes_output(t, c) and not c.tls.in_line:
+    if c.input_state == INPUT_OPEN and not c.deferred and takes_output(t, c) and not c.tls.in_line:
         wanted |= EPOLLOUT if c.tls.read_wants_write else EPOLLIN | EPOLLRDHUP   # tls TL5, work N20
         if c.tls.again:
             slots_add(&t.tls.again, c.slot)
@@ -221,7 +221,7 @@ cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil:
     c.output_start = c.output_end = 0
     if c.input_state == INPUT_STALLED or c.input_state == INPUT_WAITS:
         return
-    if c.late:
+    if c.deferred:
         c.input_state = INPUT_YIELDED
         return
     c.input_state = INPUT_STALLED
@@ -230,7 +230,7 @@ cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil:
 
 cdef void connection_wait_for_above(Transport* t, Connection* c) noexcept nogil:
     connection_hang_up(t, c)
-    if not c.late:                     # else in its slice
+    if not c.deferred:                     # else in its slice
         c.input_state = INPUT_WAITS
         slots_remove(&t.stalled, c.slot)
 

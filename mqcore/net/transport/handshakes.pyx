@@ -47,7 +47,7 @@ cdef bint handshakes_wait(Transport* t) noexcept nogil:
 
 cdef void read_on(Transport* t, Connection* c) noexcept nogil:
     cdef uint64_t id = c.id
-    if c.life == LIFE_OPEN and c.input_state == INPUT_OPEN and not c.late and takes_output(t, c):
+    if c.life == LIFE_OPEN and c.input_state == INPUT_OPEN and not c.deferred and takes_output(t, c):
         read_some(t, c)
         c = connection_find(t, id)
         if c != NULL:

@@ -26,7 +26,7 @@ from mqcore.net.transport.transport cimport (
     connection_find,
 )
 from mqcore.net.transport.wire_end cimport wire_read
-from mqcore.net.transport.work cimport work_charge, work_is_over, work_later, work_left
+from mqcore.net.transport.work cimport work_charge, work_is_over, work_defer, work_left
 
 cdef enum:
     KEPT_COPY_MAX = 16 << 10           # a longer start of a frame stays where it is
@@ -97,7 +97,7 @@ cdef int64_t receive(Transport* t, Connection* c, uint8_t* into, int64_t room) n
         t.work += TLS_READ_WORK + (max(got, 0) >> 2)
         work_charge(t, c, began)
         if c.tls.again and work_is_over(t, c):                           # tls TL8
-            work_later(t, c)
+            work_defer(t, c)
     if got > 0:
         c.active_ms = t.steady_ms
         t.slot.figures[FIGURE_BYTES_IN] += got
@@ -156,7 +156,7 @@ cdef Connection* goes_on(Transport* t, uint64_t id) noexcept nogil:
     if c == NULL or c.life == LIFE_DOOMED or c.input_state == INPUT_STALLED or (
             c.input_state == INPUT_WAITS):
         return NULL
-    if c.late:                         # with its slice, whatever it is late for
+    if c.deferred:                         # with its slice, whatever it is late for
         c.input_state = INPUT_YIELDED
         return NULL
     c.output_start = c.output_end = 0            # nobody gets it

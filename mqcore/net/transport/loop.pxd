@@ -1,5 +1,5 @@
 # The epoll loop of a transport. A turn is: sleep, read what came, what the rooms above have of their
-# own (rings), the stalled and the late ones, then all output, and then newcomers and handshakes:
+# own (rings), the stalled and the deferred ones, then all output, and then newcomers and handshakes:
 #
 #     count = transport_sleep(t, timeout_ms)
 #     transport_read(t, count)
@@ -20,7 +20,7 @@ cdef void transport_stop_listening(Transport* t) noexcept nogil
 # something is to be looked at now.
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil
 cdef void transport_read(Transport* t, int count) noexcept nogil
-cdef void transport_go_on(Transport* t) noexcept nogil                 # the stalled and the late ones
+cdef void transport_go_on(Transport* t) noexcept nogil                 # the stalled and the deferred ones
 # work N20, tls TL3, and the doomed ones.
 cdef void transport_end_turn(Transport* t) noexcept nogil
 # memory N13, and once in a while who is idle; with each tick.

@@ -60,8 +60,8 @@ from mqcore.net.transport.work cimport (
     CROWD_SHARE,
     CROWD_WORK,
     EVENT_WORK,
-    LATE_SLICE_WORK,
-    LATE_WORK,
+    DEFERRED_SLICE_WORK,
+    DEFERRED_WORK,
     TAKE_UP_WORK,
     work_begin_turn,
 )
@@ -115,7 +115,7 @@ cdef bint transport_open(Transport* t, int bell, int64_t memory_bytes_max) noexc
     t.ready = calloc(EVENTS_AT_ONCE + NEWCOMERS_AT_ONCE, sizeof(epoll_event))
     if (t.connections == NULL or t.free_slots == NULL or t.scratch == NULL or t.ready == NULL) or not (
             slots_open(&t.dirty, t.connection_max) and slots_open(&t.stalled, t.connection_max)
-            and slots_open(&t.late, t.connection_max)
+            and slots_open(&t.deferred, t.connection_max)
             and slots_open(&t.doomed, t.connection_max)
             and slots_open(&t.silent, t.connection_max) and tls_open(t)):
         return False
@@ -209,7 +209,7 @@ cdef void one_event(Transport* t, uint64_t key, unsigned int events) noexcept no
             return
     if c.tls.read_wants_write and events & EPOLLOUT:
         events |= EPOLLIN
-    if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.late and not c.tls.in_line:
+    if events & EPOLLIN and c.input_state == INPUT_OPEN and not c.deferred and not c.tls.in_line:
         if c.tls.again:                # tls TL8: in its turn
             slots_add(&t.tls.again, c.slot)
         else:
@@ -252,7 +252,7 @@ cdef bint crowd_waits(Transport* t) noexcept nogil:
     t.crowd_owes_us = min(t.crowd_owes_us, now_us + CROWD_AHEAD_US + CROWD_REST_US)
     t.crowd_counted = t.crowd_work
     if t.crowd_owes_us - now_us <= CROWD_AHEAD_US or not (
-            t.others_came or t.late.count > 0 or t.above.waits(t.above.top)):
+            t.others_came or t.deferred.count > 0 or t.above.waits(t.above.top)):
         t.newcomers_rest_us = 0
         return False
     if t.newcomers_rest_us and now_us >= t.newcomers_rest_us:
@@ -289,7 +289,7 @@ cdef void look_at_crowd(Transport* t) noexcept nogil:
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil:
     if t.newcomers_rest:
         timeout_ms = min(timeout_ms, <int>(CROWD_REST_US // 1000)) if t.above.waits(t.above.top) else 0
-    if t.wakeful or t.late.count > 0 or handshakes_wait(t):
+    if t.wakeful or t.deferred.count > 0 or handshakes_wait(t):
         timeout_ms = 0
     t.wakeful = False
     return epoll_wait(t.epoll, <epoll_event*>t.ready, EVENTS_AT_ONCE, timeout_ms)
@@ -322,7 +322,7 @@ cdef void retry_stalled(Transport* t) noexcept nogil:
     for i in range(min(t.stalled.count, RETRIES_AT_ONCE)):
         slot = slots_take(&t.stalled)
         c = t.connections[slot]
-        if c.late:                     # then it is its turn (work N9)
+        if c.deferred:                     # then it is its turn (work N9)
             c.input_state = INPUT_YIELDED
         else:
             c.input_state = INPUT_OPEN
@@ -335,12 +335,12 @@ cdef void retry_stalled(Transport* t) noexcept nogil:
 
 
 cdef void take_up(Transport* t, Connection* c) noexcept nogil:
-    """One slice for a connection that was late; what is left makes it late again."""
+    """One slice for a deferred connection; what is left defers it again."""
     cdef uint64_t id = c.id
-    c.late = False
+    c.deferred = False
     c.turn = t.turn
     c.work = 0
-    if c.due:
+    if c.postponed:
         t.above.slice_came(t.above.top, c)
     if c.input_state == INPUT_YIELDED and c.life != LIFE_DOOMED:
         handle_again(t, c)
@@ -349,13 +349,13 @@ cdef void take_up(Transport* t, Connection* c) noexcept nogil:
         connection_watch(t, c)
 
 
-cdef void work_late(Transport* t) noexcept nogil:
-    """The late ones' part of a turn (work N9)."""
-    cdef int64_t end = t.work + LATE_WORK
+cdef void work_deferred(Transport* t) noexcept nogil:
+    """The deferred connections' part of a turn (work N9)."""
+    cdef int64_t end = t.work + DEFERRED_WORK
     cdef int32_t slot
-    t.slice = LATE_SLICE_WORK
+    t.slice = DEFERRED_SLICE_WORK
     while t.work < end:
-        slot = slots_take(&t.late)
+        slot = slots_take(&t.deferred)
         if slot < 0:
             break
         t.work += TAKE_UP_WORK         # so that this ends, whatever they need
@@ -366,8 +366,8 @@ cdef void work_late(Transport* t) noexcept nogil:
 cdef void transport_go_on(Transport* t) noexcept nogil:
     if t.stalled.count:
         retry_stalled(t)
-    if t.late.count:
-        work_late(t)
+    if t.deferred.count:
+        work_deferred(t)
     if t.tls.again.count:
         handshakes_go_on(t)
 
@@ -401,7 +401,7 @@ cdef void close_idle(Transport* t) noexcept nogil:
         if t.steady_ms - c.active_ms > t.idle_ms_max:
             connection_close(t, c, CLOSE_IDLE, 0)
         elif (c.input_length > 0 and age_ms > t.idle_ms_max and c.input_state == INPUT_OPEN
-                and not c.late and c.input_length < age_ms * SLOW_BYTES_A_S // 1000):
+                and not c.deferred and c.input_length < age_ms * SLOW_BYTES_A_S // 1000):
             connection_close(t, c, CLOSE_SLOW, age_ms)
 
 

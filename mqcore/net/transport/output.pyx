@@ -22,7 +22,7 @@ from mqcore.net.transport.transport cimport (
     unread,
 )
 from mqcore.net.transport.wire_end cimport wire_send
-from mqcore.net.transport.work cimport work_charge, work_is_over, work_later
+from mqcore.net.transport.work cimport work_charge, work_is_over, work_defer
 
 
 cdef inline int64_t grown(int64_t capacity, int64_t needed) noexcept nogil:
@@ -102,12 +102,12 @@ cdef void output_flush(Transport* t, Connection* c) noexcept nogil:
     if not send_some(t, c):
         connection_hang_up(t, c)
         return
-    if c.due and takes_output(t, c):
-        work_later(t, c)
+    if c.postponed and takes_output(t, c):
+        work_defer(t, c)
     if c.input_state == INPUT_HELD_BACK and takes_output(t, c):
         if work_is_over(t, c):         # work N9
             c.input_state = INPUT_YIELDED
-            work_later(t, c)
+            work_defer(t, c)
         else:
             id = c.id
             handle_again(t, c)

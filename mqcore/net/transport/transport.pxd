@@ -29,13 +29,13 @@
 #         |                 |                    |                  |                     |
 #     HELD_BACK          STALLED               WAITS             YIELDED                  |
 #     its peer does      a ring is             for something     its slice is             |
-#     not read (N2)      full (N3)             of its own (N3)   used up (work N9)             |
+#     not read (N2)      full (N3)             of its own (N3)   used up (work N9)        |
 #         |                 |                    |                  |                     |
 #     output has gone    each turn, first in first out (`stalled`)  its next slice        |
-#         |              until one finds a ring still full          (`late`)              |
+#         |              until one finds a ring still full          (`deferred`)          |
 #         +-----------------+--------------------+------------------+---------------------+
 #
-# Who is late when output has gone, or a ring has room, becomes YIELDED first.
+# A deferred connection becomes YIELDED first when output has gone, or a ring has room.
 #
 # How far it is from its end is another, `life`:
 #
@@ -48,8 +48,8 @@
 #      FIRST --- its first byte is not 0x16 ---> PLAIN
 #        +------ it is ------------------------> SHAKES --- its handshake is done ---> TLS
 #
-# Independent of these, and of each other: `dirty` (it has output of this turn), `late` (it stands in
-# line for a slice; also when only the rooms above have something for it, `due`), `begun`.
+# Independent of these, and of each other: `dirty` (it has output of this turn), `deferred` (it stands in
+# line for a slice; also when only the rooms above have something for it, `postponed`), `begun`.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from mqcore.clock cimport wall_ms
@@ -119,7 +119,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int input_state                    # InputState
     int life                           # Life
     bint dirty
-    bint late
+    bint deferred
     bint begun                         # a part of its first frame is handled: it is not held back (N2),
                                        # and not handled to the end (N8)
     uint8_t* input                     # bytes that came and are not a whole request yet
@@ -134,7 +134,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     bint heard                         # work N20: one of its frames was handled
     bint settled                       # work N20: it is not a new one any more
     int32_t owed                       # N8: one-way requests of it that the rooms above have yet to do
-    int32_t due                        # what the rooms above do in its next slice; 0: nothing
+    int32_t postponed                  # what the rooms above do in its next slice; 0: nothing
     int64_t sent                       # bytes, ever
     int64_t tell_below                 # `drained` when fewer bytes of output wait; 0: not asked for
     int64_t active_ms
@@ -143,7 +143,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     uint16_t port
     int64_t turn                       # work N9: the turn that `work` was done in
     int64_t work
-    int64_t heavy_until_ms             # it was late not long ago
+    int64_t heavy_until_ms             # it was deferred not long ago
     int64_t memory                     # memory N11: of its buffers
     int64_t input_since_ms             # steady: when its unfinished frame began to come
     int64_t output_since_ms            # steady: how old its unread answers are
@@ -191,7 +191,7 @@ cdef struct Above:
     # far as N2, N3 and work N9 let it, sets input_state and input_whole. Returns how many bytes it
     # has handled, or -1: the connection is closed.
     int64_t (*bytes_came)(void* top, Connection* c, uint8_t* data, int64_t length) noexcept nogil
-    void (*slice_came)(void* top, Connection* c) noexcept nogil        # for what is `due`
+    void (*slice_came)(void* top, Connection* c) noexcept nogil        # for what is `postponed`
     void (*drained)(void* top, Connection* c) noexcept nogil           # see tell_below
     void (*closing)(void* top, Connection* c) noexcept nogil           # frees what is its own
     bint (*waits)(void* top) noexcept nogil  # another process works on what was asked for (work N20)
@@ -227,7 +227,7 @@ cdef struct Transport:
     uint32_t generation
     SlotList dirty
     SlotList stalled                   # STALLED and WAITS, but for whom a request is done yet (N8)
-    SlotList late                      # work N9
+    SlotList deferred                  # work N9
     SlotList doomed
     SlotList silent                    # WIRE_FIRST, the oldest first: they make place for others
     uint8_t* scratch

@@ -21,7 +21,7 @@ cdef int64_t slice_of(Transport* t, const Connection* c) noexcept nogil:
         return t.slice
     if t.work - t.turn_began > TURN_WORK:
         return 1
-    return LATE_SLICE_WORK if t.steady_ms < c.heavy_until_ms else SLICE_WORK
+    return DEFERRED_SLICE_WORK if t.steady_ms < c.heavy_until_ms else SLICE_WORK
 
 
 cdef bint work_is_over(Transport* t, Connection* c) noexcept nogil:
@@ -39,12 +39,12 @@ cdef void work_charge(Transport* t, Connection* c, int64_t began) noexcept nogil
     c.work += t.work - began
 
 
-cdef void work_later(Transport* t, Connection* c) noexcept nogil:
+cdef void work_defer(Transport* t, Connection* c) noexcept nogil:
     c.heavy_until_ms = t.steady_ms + HEAVY_MS
-    if c.late:
+    if c.deferred:
         return
-    c.late = True
-    slots_add(&t.late, c.slot)
+    c.deferred = True
+    slots_add(&t.deferred, c.slot)
     connection_watch(t, c)
 
 
@@ -54,6 +54,6 @@ cdef bint frame_may_begin(Transport* t, Connection* c, bint first) noexcept nogi
         return False
     if not first and work_is_over(t, c):                                 # N9
         c.input_state = INPUT_YIELDED
-        work_later(t, c)
+        work_defer(t, c)
         return False
     return True

@@ -258,7 +258,7 @@ cdef void settle() noexcept nogil:
         if client.owed:
             say(client.owed)
         if carry(BYTES_MAX, -1) + bring_back() == 0 and client.owed == 0 and (
-                transport.tls.again.count + transport.late.count
+                transport.tls.again.count + transport.deferred.count
                 + transport.stalled.count == 0):
             still += 1
         else:

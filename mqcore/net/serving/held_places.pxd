@@ -4,7 +4,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
-from mqcore.net.serving.scan cimport Portion, Puller, Reading
+from mqcore.net.serving.scan cimport Portion, Puller, StoreReader
 from mqcore.net.serving.wanted cimport Match, Wants
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.shm.ring cimport Ring
@@ -17,14 +17,16 @@ cdef struct HeldLink:                  # of a circular list, by number
 cdef enum:                             # the lists of held pulls
     HELD_PLACE = 0                    # of its queue, of the unborn queues, or of the disk (held H1)
     HELD_OWNER = 1                     # of its connection
-    HELD_DUE = 2                       # of its connection: in `due`
+    HELD_POSTPONED = 2                       # of its connection: in `due`
     HELD_LISTS = 3
+    HELD_WORK = 500_000                # of a turn: for passes, and for the walk over all
+    WALK_WORK = 10                     # of one place, in the walk over all
 
 cdef struct HeldPull:
     uint64_t connection                # 0: the place is free
-    HeldLink[HELD_LISTS] links                  # by HELD_PLACE, HELD_OWNER, HELD_DUE
-    int32_t seen                       # held H7: the pass that it was looked at in
-    bint is_due
+    HeldLink[HELD_LISTS] links                  # by HELD_PLACE, HELD_OWNER, HELD_POSTPONED
+    int32_t pass_seen                     # held H7: the pass that it was looked at in
+    bint postponed
     int64_t looked_ms                  # steady: when it was looked at last
     Puller puller
     int32_t queue                      # number in the queue table, -1: the queue is not born yet
@@ -45,24 +47,24 @@ cdef struct HeldPull:
     int32_t sequence                   # of that entry, when `match` was made of it
     int32_t life                       # of that entry (tables T4)
 
-cdef struct Held:
+cdef struct HeldPulls:
     Transport* transport
     Shm* shm
-    Reading* reading
+    StoreReader* reader
     Wants* wants
     Ring arrivals
     uint8_t* interest                  # of this process, by queue number (held H1)
-    HeldPull* pulls
+    HeldPull* places
     int32_t capacity
     int32_t count
     int32_t free_place                 # first of the places that were given back, -1: none
     int32_t used                       # places that were ever taken
     int32_t* of_queue                  # first held pull + 1 by queue number; the last: the unborn
     int32_t* passes                    # held H7: by queue number, the pass over its pulls
-    int32_t* due_queues                # held H7: a ring of queues whose pulls are looked at
-    uint8_t* queue_is_due
-    int32_t due_first
-    int32_t due_count
+    int32_t* pass_queues                # held H7: a ring of queues whose pulls are looked at
+    uint8_t* in_pass
+    int32_t pass_first
+    int32_t pass_count
     int32_t walk                       # the place that is looked at next; `used`: none
     int64_t look_ms                    # steady: who was not looked at since is looked at
     uint64_t heaviest                  # who holds most (held H6) ...
@@ -71,27 +73,28 @@ cdef struct Held:
     int32_t cold                       # first held pull + 1 that waits for the disk
     int32_t cold_count
 
-cdef inline int32_t unborn(const Held* h) noexcept nogil:
+cdef inline int32_t unborn(const HeldPulls* held) noexcept nogil:
     """The list of pulls whose queues have no number, beside those of the queues."""
-    return h.shm.head.queue_capacity
+    return held.shm.head.queue_capacity
 
 
-cdef inline int32_t* list_of(Held* h, const HeldPull* held) noexcept nogil:
-    if held.cold_job:
-        return &h.cold
-    return &h.of_queue[held.queue if held.queue >= 0 else unborn(h)]
+cdef inline int32_t* list_of(HeldPulls* held, const HeldPull* pull) noexcept nogil:
+    if pull.cold_job:
+        return &held.cold
+    return &held.of_queue[pull.queue if pull.queue >= 0 else unborn(held)]
 
 
-cdef inline uint8_t* interest_in(Held* h, int32_t queue) noexcept nogil:
-    return &h.interest[queue]
+cdef inline uint8_t* interest_in(HeldPulls* held, int32_t queue) noexcept nogil:
+    return &held.interest[queue]
 
 
-cdef inline int64_t filter_size(const HeldPull* held) noexcept nogil:
-    return held.match.filter.size if held.match.filter != NULL else 0
+cdef inline int64_t filter_size(const HeldPull* pull) noexcept nogil:
+    return pull.match.filter.size if pull.match.filter != NULL else 0
 
 
-cdef void held_link(Held* h, int which, int32_t* first, int32_t number) noexcept nogil    # as the last
-cdef void held_unlink(Held* h, int which, int32_t* first, int32_t number) noexcept nogil
+# Put a pull behind the last one of a list.
+cdef void held_link(HeldPulls* held, int which, int32_t* first, int32_t number) noexcept nogil
+cdef void held_unlink(HeldPulls* held, int which, int32_t* first, int32_t number) noexcept nogil
 # Take a held pull out of all lists and give its place back.
-cdef void held_let_go(Held* h, int32_t number) noexcept nogil
-cdef void held_forget(Held* h, Connection* c) noexcept nogil        # held H3: all of a connection
+cdef void held_release(HeldPulls* held, int32_t number) noexcept nogil
+cdef void held_forget(HeldPulls* held, Connection* c) noexcept nogil     # held H3
