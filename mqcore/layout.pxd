@@ -532,7 +532,7 @@ cpdef enum:
     LONG_FRAMES_MAX = 4                  # frames of one serving process that travel in parts at a time
     FORWARD_FRAME = 1                    # a frame without its length word
     FORWARD_CLOSED = 2                   # the connection is gone
-    FORWARD_COMMITS = 3                  # offsets that came with pulls: OffsetCommit[]
+    FORWARD_OFFSETS = 3                  # offsets that came with pulls: OffsetCommit[]
     FORWARD_REPEATED = 5                 # a frame that an earlier coordinator has answered
     FORWARD_UNREAD = 6                   # the connection does not read what it is sent ...
     FORWARD_READS = 7                    # ... and reads it again

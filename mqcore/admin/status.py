@@ -10,7 +10,7 @@ import click
 import posix_ipc
 
 from mqcore.admin.lines import say
-from mqcore.broker.requests.transaction_checks import figures
+from mqcore.broker.requests.check_sender import figures
 from mqcore.figures import FIGURES
 from mqcore.layout import WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes

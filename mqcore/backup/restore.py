@@ -31,7 +31,7 @@ from mqcore.backup.manifest import (
 )
 from mqcore.backup.pieces import Pace, read_part, sync_tree, written
 from mqcore.backup.stream import unpack
-from mqcore.broker.tables.own_commits import FILE_NAME as OWN_COMMITS
+from mqcore.broker.tables.own_offsets import FILE_NAME as OWN_OFFSETS
 from mqcore.store import checkpoint, cutting, files
 from mqcore.store import restored as restored_mark
 from mqcore.store.checkpoint import Checkpoint
@@ -46,7 +46,7 @@ from mqcore.store.verify.store import DELAY_LEVELS_MS, verify
 WORK: Final = ".restore"
 STREAM: Final = ".stream"
 REBUILT: Final = (QUEUES, EXTENSIONS, INDEX)
-LEFT_OUT: Final = (f"{CONFIG}/{OWN_COMMITS}",)     # a slave's word to the master that it had
+LEFT_OUT: Final = (f"{CONFIG}/{OWN_OFFSETS}",)     # a slave's word to the master that it had
 
 
 @dataclass

@@ -23,7 +23,7 @@ from mqcore.backup.manifest import (
 from mqcore.backup.pieces import Pace
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE
-from mqcore.broker.tables.own_commits import FILE_NAME as OWN_COMMITS
+from mqcore.broker.tables.own_offsets import FILE_NAME as OWN_OFFSETS
 from mqcore.layout import CQ_ENTRY_SIZE
 from mqcore.store import files, ownership
 from mqcore.store.cutting import INDEX, QUEUES
@@ -106,7 +106,7 @@ class Source:
         folder = self.root / CONFIG
         there = {path.name.removesuffix(".bak") for path in
                  (folder.iterdir() if folder.is_dir() else ())}
-        there.discard(OWN_COMMITS)               # a slave's word to its master, of no use later
+        there.discard(OWN_OFFSETS)               # a slave's word to its master, of no use later
         names = list(OFFSET_FILES) if offsets else sorted(there - set(OFFSET_FILES))
         found = {}
         for name in names:

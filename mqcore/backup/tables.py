@@ -26,8 +26,8 @@ from mqcore.backup.cut import (
 )
 from mqcore.backup.errors import BadBackupError
 from mqcore.backup.manifest import CONFIG
+from mqcore.broker.requests.check_sender import GROUP as TRANSACTION_GROUP
 from mqcore.broker.requests.transaction import CHECK_TIMES
-from mqcore.broker.requests.transaction_checks import GROUP as TRANSACTION_GROUP
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_file import DELAY_FILE, ConfigFileError
 from mqcore.broker.tables.light_queues import LIGHT_FILE, PLAIN_FILE, LightOffsetTable

@@ -33,8 +33,8 @@ from mqcore.broker.tables.groups import GroupTable
 from mqcore.broker.tables.light_queues import LightGroupTable, LightTopicTable, offset_table
 from mqcore.broker.tables.locks import LockTable
 from mqcore.broker.tables.offsets import OffsetTable
-from mqcore.broker.tables.own_commits import FILE_NAME as OWN_COMMITS
-from mqcore.broker.tables.own_commits import OwnCommits
+from mqcore.broker.tables.own_offsets import FILE_NAME as OWN_OFFSETS
+from mqcore.broker.tables.own_offsets import OwnOffsets
 from mqcore.broker.tables.statistics import Statistics
 from mqcore.broker.tables.table_waits import TableWaits, Versions
 from mqcore.broker.tables.topics import TopicTable
@@ -78,7 +78,7 @@ class Core:
     changes: ChangedSettings           # of the settings, by request
     saving: Saving
     access: AccessControl
-    own_commits: OwnCommits            # of a slave
+    own_offsets: OwnOffsets            # of a slave
     spawn: Callable[[Job], object] = finished        # takes work that has pauses
     statistics: Statistics = field(default_factory=Statistics)
     waits: TableWaits = field(default_factory=TableWaits)      # of slaves
@@ -117,7 +117,7 @@ class Core:
             changes=changes,
             saving=Saving(ports.background),
             access=AccessControl(settings, tables, ports.store, ports.kept_access),
-            own_commits=OwnCommits(folder / OWN_COMMITS),
+            own_offsets=OwnOffsets(folder / OWN_OFFSETS),
         )
         core.topics.follows = core.groups.follows = settings.is_slave
         return core

@@ -20,13 +20,13 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from mqcore.broker.core import Core
-from mqcore.broker.requests.transaction_checks import GROUP as TRANSACTION_GROUP
+from mqcore.broker.requests.check_sender import GROUP as TRANSACTION_GROUP
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.offset_files import LIGHT_MEMBER, MEMBER, offset_of, queues_of
 from mqcore.broker.tables.offsets import is_light
-from mqcore.broker.tables.own_commits import Commit
+from mqcore.broker.tables.own_offsets import OwnOffset
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, stored_topic
 from mqcore.layout import DELAY_LEVEL_MAX, GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX
 from mqcore.store.paths import folder_name_trouble
@@ -54,8 +54,8 @@ class TakenOffsets(NamedTuple):
     transactions  how far the master has settled transactions: for `keep_transactions`
     """
 
-    left: list[Commit]
-    transactions: list[Commit]
+    left: list[OwnOffset]
+    transactions: list[OwnOffset]
 
 
 def take_topics(core: Core, body: bytes) -> Generator[None, None, bool]:
@@ -76,14 +76,14 @@ def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]
     document = yield from _object(body)
     table = yield from _entries(document.get(MEMBER, {}), _queues)
     light = yield from _entries(document.get(LIGHT_MEMBER) or {}, _light)
-    transactions: list[Commit] = []
+    transactions: list[OwnOffset] = []
     for number, (key, queues) in enumerate([*table.items(), *light.items()], 1):
         topic, _, group = key.partition(_SEPARATOR)
         if group == TRANSACTION_GROUP:
-            transactions += [Commit(group, topic, *one) for one in queues.items()]
+            transactions += [OwnOffset(group, topic, *one) for one in queues.items()]
             continue
         for queue_id, offset in queues.items():
-            if core.own_commits.is_ahead(group, topic, queue_id, offset):
+            if core.own_offsets.is_ahead(group, topic, queue_id, offset):
                 continue
             if not core.offsets.commit(group, topic, queue_id, offset):
                 raise AnswerError(core.offsets.full)
@@ -98,7 +98,7 @@ def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]
 def _remove_deleted(core: Core, table: Collection[str]) -> Generator[None, None, None]:
     """The offsets of groups that neither this table of the master's has nor that of its groups."""
     kept = {key.partition(_SEPARATOR)[2] for key in table}
-    kept |= {commit.group for commit in core.own_commits.all()}
+    kept |= {commit.group for commit in core.own_offsets.all()}
     for number, group in enumerate(core.offsets.groups(), 1):
         if group not in kept and core.groups.get(group) is None and not group.startswith(
                 SYSTEM_GROUP_PREFIX):
@@ -113,7 +113,7 @@ def _remove_of_deleted_topics(
     core: Core, table: Container[str]
 ) -> Generator[None, None, None]:
     """Likewise of topics: a topic that is made again begins without them."""
-    own = {f"{commit.topic}{_SEPARATOR}{commit.group}" for commit in core.own_commits.all()}
+    own = {f"{commit.topic}{_SEPARATOR}{commit.group}" for commit in core.own_offsets.all()}
     rows = 0
     for topic in core.offsets.topics():
         gone = core.topics.get(topic) is None and not is_light(topic)
@@ -126,7 +126,7 @@ def _remove_of_deleted_topics(
                 yield
 
 
-def keep_transactions(core: Core, transactions: Iterable[Commit]) -> None:
+def keep_transactions(core: Core, transactions: Iterable[OwnOffset]) -> None:
     """
     What `take_offsets` found of them: the log here has all that these offsets count. Raises
     AnswerError.
@@ -138,17 +138,17 @@ def keep_transactions(core: Core, transactions: Iterable[Commit]) -> None:
 
 def _left_over(
     core: Core, table: Mapping[str, dict[int, int]]
-) -> Generator[None, None, list[Commit]]:
+) -> Generator[None, None, list[OwnOffset]]:
     """What was committed here and the master lacks; what it has is forgotten."""
     left = []
-    for number, commit in enumerate(core.own_commits.all(), 1):
+    for number, commit in enumerate(core.own_offsets.all(), 1):
         if number % ROWS_A_TURN == 0:
             yield
         there = table.get(f"{commit.topic}{_SEPARATOR}{commit.group}", {}).get(commit.queue_id, -1)
         if commit.offset > there:
             left.append(commit)
         else:
-            core.own_commits.settle(commit)
+            core.own_offsets.remove(commit)
     return left
 
 

@@ -22,9 +22,9 @@ from mqcore.broker.request import (
     REMARK_LEFT_OVER,
     Answer,
     FieldError,
-    Held,
     Outcome,
     OutcomeJob,
+    PendingOutcome,
     Request,
 )
 from mqcore.broker.requests import access as access_requests
@@ -218,9 +218,9 @@ class Broker:
         if beyond:
             _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
         if core.settings.is_slave:
-            core.own_commits.load()
+            core.own_offsets.load()
         else:
-            core.own_commits.forget()
+            core.own_offsets.forget()
         core.filters.load(now_ms, core.ports.passed_ms)
         finished(statistics_requests.take_sample(core, now_ms))
         core.calls.restart(now_ms)
@@ -242,7 +242,7 @@ class Broker:
         if beyond:
             _log.warning("%d consumer offsets lay beyond the data: set to its end", beyond)
         try:
-            core.own_commits.forget()
+            core.own_offsets.forget()
         except OSError as error:         # the next start as a slave finds them once more
             _log.warning("offsets that were committed to this slave cannot be removed: %s", error)
 
@@ -275,7 +275,7 @@ class Broker:
         core = self.core
         core.ports.figures.sample()
         core.calls.expire(now_ms)
-        core.waits.settle(core.versions, now_ms, core.answer)
+        core.waits.answer_due(core.versions, now_ms, core.answer)
         core.access.look(now_ms, core.saving)
         self._settle(now_ms)
         if core.statistics.is_due(now_ms):
@@ -340,7 +340,7 @@ class Broker:
         core = self.core
         core.saving.end()
         errors = self._persist((core.topics, core.groups, core.filters, core.offsets,
-                                core.own_commits))
+                                core.own_offsets))
         if errors:
             raise errors[0]
 
@@ -384,15 +384,15 @@ class Broker:
         """
         Decide about one request, whatever time it takes.
 
-        Returns the answer; Redo for a send or pull that its serving process may run now; Held for
-        one that it may run when its topic is in the file, which is written by `tick`; None when
-        there is no answer, or when it goes out through `Connections.send` later.
+        Returns the answer; Redo for a send or pull that its serving process may run now;
+        PendingOutcome for one that it may run when its topic is in the file, which `tick` writes;
+        None when there is no answer, or when it goes out through `Connections.send` later.
         """
         outcome = self.begin(request)
         if isinstance(outcome, Generator):
             outcome = finished(outcome)
         self._settle(request.now_ms)
-        return outcome.outcome if isinstance(outcome, Held) and outcome.known else outcome
+        return outcome.outcome if isinstance(outcome, PendingOutcome) and outcome.known else outcome
 
     def begin(self, request: Request) -> Outcome | OutcomeJob:
         """`handle`, or the job that is left; changed tables wait for `tick`."""
@@ -546,8 +546,8 @@ class Broker:
         if self.core.offsets.dirty:
             self.core.saving.save("offsets", lambda: self.core.offsets.files.begin(now_ms),
                                   partial(self._on_saved, now_ms))
-        if self.core.own_commits.dirty:
-            self.core.saving.save("own offsets", self.core.own_commits.begin,
+        if self.core.own_offsets.dirty:
+            self.core.saving.save("own offsets", self.core.own_offsets.begin,
                                   partial(self._on_saved, now_ms))
 
     def _on_table(self, member: str, now_ms: int, error: OSError | None) -> None:

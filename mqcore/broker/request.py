@@ -1,4 +1,4 @@
-"""What goes into the rules and what comes out: Request, Answer, Redo, Held, and header fields."""
+"""What goes into the rules and comes out: Request, Answer, Redo, PendingOutcome, header fields."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
@@ -63,9 +63,9 @@ class Redo:
 
 
 @dataclass(slots=True)
-class Held:
+class PendingOutcome:
     """
-    An outcome that waits for a topic to be in its file; until then no client is told. settle: from
+    An outcome that waits for a topic to be in its file; until then no client is told. resolve: from
     now on it is known, the other one if the topic is not there, and `then`, if there is one, is
     called with it, once.
     """
@@ -75,7 +75,7 @@ class Held:
     known: bool = False
     then: Callable[[Any], None] | None = None
 
-    def settle(self, *, there: bool) -> None:
+    def resolve(self, *, there: bool) -> None:
         if self.known:
             return
         self.known = True
@@ -87,7 +87,7 @@ class Held:
 
 RELAXED_BYTES_MAX = 384 << 10        # of a request's body; no client writes a larger one that way
 REDO = Redo()
-Outcome = Answer | Redo | Held | None      # None: no response, or it is sent later by itself
+Outcome = Answer | Redo | PendingOutcome | None  # None: no response, or it is sent later
 # What walks a table pauses (yields) every millisecond or so, and others are served meanwhile
 # (mqcore.turns). It reads the tables as they are then: what changes under it may be in its
 # answer or not, each row by itself is right.

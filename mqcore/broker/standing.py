@@ -12,8 +12,8 @@ from dataclasses import replace as changed
 
 from msgspec.structs import replace
 
-from mqcore.broker.settings.checks import replication_trouble
 from mqcore.broker.settings.model import Settings
+from mqcore.broker.settings.validation import replication_trouble
 from mqcore.replication import epochs
 from mqcore.replication.epochs import Epoch, History, Standing, State
 from mqcore.replication.peers import PeerState

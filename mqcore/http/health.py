@@ -22,7 +22,7 @@ SERVES = (WRITER, DISPATCHER, COORDINATOR, SERVING)
 
 
 @dataclass(frozen=True)
-class Check:
+class HealthCheck:
     """One thing that was looked at; detail: what is wrong, or what was seen."""
 
     name: str
@@ -30,18 +30,18 @@ class Check:
     detail: str
 
 
-def alive(segment: Segment, now_ms: int) -> list[Check]:
+def alive(segment: Segment, now_ms: int) -> list[HealthCheck]:
     """A check for each process; a start that takes long is no trouble."""
-    return [Check(process.name, not (trouble := process.trouble(now_ms)), trouble or "turns")
+    return [HealthCheck(process.name, not (trouble := process.trouble(now_ms)), trouble or "turns")
             for process in of_run(segment)]
 
 
-def ready(segment: Segment, settings: Settings, now_ms: int) -> list[Check]:
+def ready(segment: Segment, settings: Settings, now_ms: int) -> list[HealthCheck]:
     """Whether sends and pulls are taken, and whether clients find the broker."""
     return list(_ready(segment, settings, now_ms))
 
 
-def _ready(segment: Segment, settings: Settings, now_ms: int) -> Iterator[Check]:
+def _ready(segment: Segment, settings: Settings, now_ms: int) -> Iterator[HealthCheck]:
     not_running = []
     for process in of_run(segment):
         trouble = process.trouble(now_ms)
@@ -49,28 +49,28 @@ def _ready(segment: Segment, settings: Settings, now_ms: int) -> Iterator[Check]
             trouble = "it does not run"
         if trouble:
             not_running.append(f"{process.name}: {trouble}")
-    yield Check("processes", not not_running, "; ".join(not_running) or "all processes turn")
+    yield HealthCheck("processes", not not_running, "; ".join(not_running) or "all processes turn")
 
     log = segment.log_state()
     why = refusal(log)
     if settings.is_slave:
-        yield Check("sends", True, "a slave takes none")
+        yield HealthCheck("sends", True, "a slave takes none")
     else:
-        yield Check("sends", why == NONE,
+        yield HealthCheck("sends", why == NONE,
                     "taken" if why == NONE else f"refused: {why}")
 
     behind = max(0, log["published"] - log["dispatched"])
-    yield Check("dispatcher", behind < BEHIND_BYTES_MAX,
+    yield HealthCheck("dispatcher", behind < BEHIND_BYTES_MAX,
                 f"{behind} bytes of the log have no queue entries yet"
                 + ("" if behind < BEHIND_BYTES_MAX else f", expected less than {BEHIND_BYTES_MAX}"))
 
     found = election(segment)
     if found and found["role"] == "leads":
         left_ms = found["lease_left_ms"]
-        yield Check("lease", left_ms != 0, f"{left_ms} ms are left")
+        yield HealthCheck("lease", left_ms != 0, f"{left_ms} ms are left")
 
     servers = settings.broker.namesrv_addrs
     if servers:
         known = FigureSlots(segment).total("registered_namesrvs")
-        yield Check("name servers", known > 0,
+        yield HealthCheck("name servers", known > 0,
                     f"{known} of {len(servers)} took the last registration")

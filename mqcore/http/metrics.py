@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import mqcore
-from mqcore.broker.requests.transaction_checks import figures as transactions
+from mqcore.broker.requests.check_sender import figures as transactions
 from mqcore.figures import FIGURES, LATENCIES, Figure, Timing
 from mqcore.http import health, text
 from mqcore.http.look import Look

@@ -1,8 +1,8 @@
-# What a frame's body is sent from: memory where the checker has kept it (checked.pxd, CK7), else the file.
+# What a frame's body is sent from: memory where the verifier has kept it (verifier.pxd, CK7), else the file.
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-from mqcore.replication.checked cimport Checker, checker_give_back
+from mqcore.replication.verifier cimport LogVerifier, verifier_give_back
 from mqcore.replication.greet cimport FRAME_HEAD_SIZE
 from mqcore.replication.links cimport LINK_PIECES, Link
 from mqcore.replication.sockets cimport link_send_file, link_write
@@ -12,26 +12,26 @@ cdef enum:
     COPIED_BYTES_MAX = 4096           # from here on sendfile costs less than a copy of what is nowhere in memory
 
 
-cdef inline void piece_put(Checker* c, Link* l, int piece) noexcept nogil:
+cdef inline void piece_put(LogVerifier* c, Link* l, int piece) noexcept nogil:
     """It follows the link's others; -1: there is none."""
     if piece >= 0 and l.piece_count < LINK_PIECES:
         l.pieces[l.piece_count] = piece
         l.piece_count += 1
     elif piece >= 0:
-        checker_give_back(c, piece)
+        verifier_give_back(c, piece)
 
 
-cdef inline void pieces_drop(Checker* c, Link* l, int64_t position) noexcept nogil:
+cdef inline void pieces_drop(LogVerifier* c, Link* l, int64_t position) noexcept nogil:
     """Those that end there, or before."""
     cdef int i
     while l.piece_count and c.kept[l.pieces[0]].end <= position:
-        checker_give_back(c, l.pieces[0])
+        verifier_give_back(c, l.pieces[0])
         l.piece_count -= 1
         for i in range(l.piece_count):
             l.pieces[i] = l.pieces[i + 1]
 
 
-cdef inline int64_t send_small(Checker* c, Link* l) noexcept nogil:
+cdef inline int64_t send_small(LogVerifier* c, Link* l) noexcept nogil:
     """A frame that has not begun, with one call: as link_write; 0: it is not to be read."""
     cdef uint8_t[FRAME_HEAD_SIZE + COPIED_BYTES_MAX] bytes
     cdef int64_t put
@@ -47,7 +47,7 @@ cdef inline int64_t send_small(Checker* c, Link* l) noexcept nogil:
     return put
 
 
-cdef inline int64_t send_body(Checker* c, Link* l) noexcept nogil:
+cdef inline int64_t send_body(LogVerifier* c, Link* l) noexcept nogil:
     """Of a frame whose head was sent: as link_write; 0: the file ends there."""
     cdef int64_t put, size = l.left
     cdef const uint8_t* bytes = NULL

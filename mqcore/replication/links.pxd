@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
-from mqcore.replication.checked cimport CHECK_PLACES, Checker
+from mqcore.replication.verifier cimport VERIFY_PLACES, LogVerifier
 from mqcore.replication.greet cimport (
     CLUSTER_KEY_SIZE,
     FRAME_HEAD_SIZE,
@@ -24,7 +24,7 @@ cdef enum:
 cdef enum:
     BELL_KEY = 1 << 20                # of epoll; a link's is its place
     LISTENER_KEY = 1 << 16            # + its number
-    LINKS_MAX = CHECK_PLACES          # master HM3: a bit for each
+    LINKS_MAX = VERIFY_PLACES          # master HM3: a bit for each
     ADDRESS_LINKS_MAX = 16
     PEER_ADDRESS_BYTES = 16           # of IPv6; IPv4 is mapped
     ACCEPTS_A_SECOND = 1000           # so that nobody waits for long behind a flood
@@ -75,7 +75,7 @@ cdef struct Link:
     bint checking                     # master HM12: its place there is taken for it ...
     bint waits                        # ... and without an answer it cannot go on
     int64_t checked_to                # below it the bytes are right, and in memory
-    int pieces[LINK_PIECES]           # of what is checked, in memory (checked CK7), ascending
+    int pieces[LINK_PIECES]           # of what is checked, in memory (verifier CK7), ascending
     int piece_count
     bint damaged                      # ... and at checked_to a record begins that is not
     int64_t goal                      # our end at goal_ms; when it has that, ...
@@ -91,7 +91,7 @@ cdef struct Master:
     Shm* shm
     WorkerSlot* slot
     LogView log                       # for greetings
-    Checker* checker
+    LogVerifier* verifier
     int epoll
     int listeners[MASTER_LISTENERS_MAX]
     int listener_count

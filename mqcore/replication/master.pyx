@@ -31,15 +31,15 @@ from mqcore.replication.bodies cimport (
     send_body,
     send_small,
 )
-from mqcore.replication.checked cimport (
+from mqcore.replication.verifier cimport (
     CHECK_BYTES,
     CHECK_DAMAGED,
     CHECK_RIGHT,
     CHECK_UNREADABLE,
-    checker_ask,
-    checker_leave,
-    checker_ready,
-    checker_take,
+    verifier_ask,
+    verifier_leave,
+    verifier_ready,
+    verifier_take,
 )
 from mqcore.replication.greet cimport (
     ANNOUNCE,
@@ -122,9 +122,9 @@ cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil
         master_note(m, l, kind, value)
     greet_drop(&l.greet)
     if l.checking:
-        checker_leave(m.checker, place_of(m, l))
+        verifier_leave(m.verifier, place_of(m, l))
     l.checking = False
-    pieces_drop(m.checker, l, INT64_MAX)
+    pieces_drop(m.verifier, l, INT64_MAX)
     close(l.fd)
     if l.file >= 0:
         close(l.file)
@@ -266,9 +266,9 @@ cdef void link_hear(Master* m, Link* l, int64_t now_ms) noexcept nogil:
 cdef bint take_check(Master* m, Link* l) noexcept nogil:
     """What the thread has found of its part of the log, if it has; False: the link is closed."""
     cdef int64_t position = 0
-    cdef int piece, state = checker_take(m.checker, place_of(m, l), &position, &piece)
-    piece_put(m.checker, l, piece)
-    pieces_drop(m.checker, l, l.position)        # it may have been sent meanwhile, from the file
+    cdef int piece, state = verifier_take(m.verifier, place_of(m, l), &position, &piece)
+    piece_put(m.verifier, l, piece)
+    pieces_drop(m.verifier, l, l.position)        # it may have been sent meanwhile, from the file
     if state >= CHECK_RIGHT:
         l.checking = False
     if state == CHECK_UNREADABLE:
@@ -298,7 +298,7 @@ cdef int64_t sendable(Master* m, Link* l, int64_t published) noexcept nogil:
     ahead = max(l.checked_to, l.position)
     if (not l.checking and not l.damaged and ahead < min(published, l.file_base + m.log.segment_size)
             and ahead < l.position + CHECK_BYTES and not is_of_the_moment(m, ahead, published)):
-        l.checking = checker_ask(m.checker, place_of(m, l), l.file, ahead, published,
+        l.checking = verifier_ask(m.verifier, place_of(m, l), l.file, ahead, published,
                                  l.piece_count < LINK_PIECES)
     return max(l.checked_to - l.position, <int64_t>0)
 
@@ -383,7 +383,7 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
         before = l.position
         put = 0
         if l.head_sent == 0 and 0 < l.left <= COPIED_BYTES_MAX:
-            put = send_small(m.checker, l)
+            put = send_small(m.verifier, l)
         if word:
             put = send_word(m, l, published)
         elif put == 0 and l.head_sent < FRAME_HEAD_SIZE:
@@ -391,7 +391,7 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
             if put > 0:
                 l.head_sent += <int>put
         elif put == 0:
-            put = send_body(m.checker, l)
+            put = send_body(m.verifier, l)
             if put == 0:
                 link_close(m, l, NOTE_UNREADABLE, 0)
                 return done
@@ -586,7 +586,7 @@ cdef bint master_has_work(Master* m) noexcept nogil:
         if not l.reported or l.blocked:
             continue
         if l.waits:
-            if checker_ready(m.checker, place_of(m, l)):
+            if verifier_ready(m.verifier, place_of(m, l)):
                 return True
         elif l.position < published:
             return True

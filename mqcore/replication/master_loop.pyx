@@ -23,7 +23,7 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport SLOT_HA_MASTER
-from mqcore.replication.checked cimport checker_close, checker_open, checker_pieces
+from mqcore.replication.verifier cimport verifier_close, verifier_open, verifier_pieces
 from mqcore.replication.greet cimport CLUSTER_KEY_SIZE, GREETING_WORDS_MAX, greet_drop
 from mqcore.replication.links cimport (
     BELL_KEY,
@@ -126,9 +126,9 @@ cdef class MasterLoop:
         self._say(greeting)
         self.configure(min_in_sync=min_in_sync, batch_bytes=batch_bytes, heartbeat_ms=heartbeat_ms,
                        housekeeping_ms=housekeeping_ms)
-        self.m.checker = checker_open(segment.shm.log, log_folders, self.m.log.segment_size,
+        self.m.verifier = verifier_open(segment.shm.log, log_folders, self.m.log.segment_size,
                                       self.m.slot.bell)
-        if self.m.checker == NULL:
+        if self.m.verifier == NULL:
             raise MemoryError
         self.m.epoll = epoll_create1(EPOLL_CLOEXEC)
         event.events = EPOLLIN | EPOLLET
@@ -155,7 +155,7 @@ cdef class MasterLoop:
                 close(self.m.links[i].fd)
             if self.m.links[i].file >= 0:
                 close(self.m.links[i].file)
-        checker_close(self.m.checker)
+        verifier_close(self.m.verifier)
         log_view_close(&self.m.log)
         if self.m.epoll >= 0:
             close(self.m.epoll)
@@ -206,9 +206,9 @@ cdef class MasterLoop:
     def slow_down(self, int64_t rate) -> None:
         """
         What is not of the moment goes out at `rate` bytes a second at most; 0: as it can
-        (checked CK6).
+        (verifier CK6).
         """
-        store_i64_release(&self.m.checker.rate, rate)
+        store_i64_release(&self.m.verifier.rate, rate)
 
     def run(self, int64_t slice_ms, bint until_even=False) -> None:
         """
@@ -248,12 +248,12 @@ cdef class MasterLoop:
         How often the thread was asked that reads and judges what is not of the moment
         (master HM12).
         """
-        return self.m.checker.asked
+        return self.m.verifier.asked
 
     @property
     def kept(self) -> int:
-        """Pieces of the log that are in memory for slaves now (checked CK7)."""
-        return checker_pieces(self.m.checker)
+        """Pieces of the log that are in memory for slaves now (verifier CK7)."""
+        return verifier_pieces(self.m.verifier)
 
     @property
     def lingered(self) -> int:

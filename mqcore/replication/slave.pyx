@@ -46,7 +46,7 @@ from mqcore.replication.sockets cimport (
     link_read_parts,
     link_write,
 )
-from mqcore.shm.ring cimport ring_commit, ring_is_empty, ring_next, ring_release
+from mqcore.shm.ring cimport ring_finish, ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_grew, doorbell_ring
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
@@ -402,7 +402,7 @@ cdef bint hand_over(Slave* s) noexcept nogil:
     memcpy(s.kept, append_records(head) + size, s.have)
     head.queue_hash = s.taken
     head.bytes_total = <int32_t>size
-    ring_commit(&s.appends.appends, APPEND_RAW, <int32_t>(sizeof(AppendHead) + size))
+    ring_finish(&s.appends.appends, APPEND_RAW, <int32_t>(sizeof(AppendHead) + size))
     s.claim = NULL
     s.outstanding += 1
     s.handed = size

@@ -2,7 +2,7 @@ from typing import NamedTuple
 
 from mqcore.shm.segment import Segment
 
-class Check(NamedTuple):
+class CheckRequest(NamedTuple):
     group: str
     frame: bytes
 
@@ -15,7 +15,7 @@ class NeededTopic(NamedTuple):
 
 class CheckRing:
     def __init__(self, segment: Segment) -> None: ...
-    def receive(self, limit: int) -> list[Check | Progress | NeededTopic]: ...
+    def receive(self, limit: int) -> list[CheckRequest | Progress | NeededTopic]: ...
     def has_work(self) -> bool: ...
 
 def transaction_figures(segment: Segment) -> dict[str, int] | None: ...

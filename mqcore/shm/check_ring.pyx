@@ -15,7 +15,7 @@ from mqcore.shm.ring cimport Ring, ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer
 
 
-class Check(NamedTuple):
+class CheckRequest(NamedTuple):
     """A frame (with its length word) for one producer of a group."""
 
     group: str
@@ -45,7 +45,7 @@ cdef class CheckRing:
         shm_consumer(&segment.shm, &segment.shm.head.checks, &self.ring)
 
     def receive(self, int limit) -> list:
-        """Up to `limit` items: Check, Progress, NeededTopic. Each is given once."""
+        """Up to `limit` items: CheckRequest, Progress, NeededTopic. Each is given once."""
         cdef uint8_t* record
         cdef int32_t kind, length
         cdef CheckHead* head
@@ -62,7 +62,7 @@ cdef class CheckRing:
                 continue
             text = name[:head.name_length].decode(errors="replace")
             if kind == CHECK_REQUEST:
-                items.append(Check(text, (name + head.name_length)[
+                items.append(CheckRequest(text, (name + head.name_length)[
                     :length - <int32_t>sizeof(CheckHead) - head.name_length]))
             else:
                 items.append(NeededTopic(text))

@@ -19,11 +19,11 @@ class Forwarded(NamedTuple):
 class Closed(NamedTuple):
     connection: int
 
-class Reading(NamedTuple):
+class ReadState(NamedTuple):
     connection: int
     reads: bool
 
-class Commit(NamedTuple):
+class CommittedOffset(NamedTuple):
     group: str
     topic: str
     queue_id: int
@@ -39,7 +39,7 @@ class CoordinatorRings:
     dropped: int
     sent_bytes: int
     def __init__(self, segment: Segment) -> None: ...
-    def receive(self, limit: int) -> list[Forwarded | Closed | Reading | Commit]: ...
+    def receive(self, limit: int) -> list[Forwarded | Closed | ReadState | CommittedOffset]: ...
     def is_stale(self, connection: int) -> bool: ...
     def lost(self) -> bool: ...
     def has_work(self) -> bool: ...

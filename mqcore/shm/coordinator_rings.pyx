@@ -21,7 +21,7 @@ from mqcore.layout cimport (
     CONNECTION_LIFE_SHIFT,
     CONNECTION_SERVING_SHIFT,
     FORWARD_CLOSED,
-    FORWARD_COMMITS,
+    FORWARD_OFFSETS,
     FORWARD_PART_SHARE,
     FORWARD_READS,
     FORWARD_REPEATED,
@@ -39,7 +39,7 @@ from mqcore.layout cimport (
 from mqcore.shm.ring cimport (
     Ring,
     ring_claim,
-    ring_commit,
+    ring_finish,
     ring_is_empty,
     ring_next,
     ring_publish,
@@ -76,14 +76,14 @@ class Closed(NamedTuple):
     connection: int
 
 
-class Reading(NamedTuple):
+class ReadState(NamedTuple):
     """A connection does not read what it is sent, or does so again."""
 
     connection: int
     reads: bool
 
 
-class Commit(NamedTuple):
+class CommittedOffset(NamedTuple):
     """An offset that came with a pull."""
 
     group: str
@@ -156,7 +156,7 @@ cdef class CoordinatorRings:
             self.waiting_bytes.append(0)
 
     def receive(self, int limit) -> list:
-        """Up to `limit` items from each ring: Forwarded, Closed, Reading, Commit. Each is given once."""
+        """Up to `limit` items from each ring: Forwarded, Closed, ReadState, CommittedOffset. Each is given once."""
         cdef uint8_t* record
         cdef int32_t kind, length
         cdef int i, count
@@ -168,8 +168,8 @@ cdef class CoordinatorRings:
                 if length < 0:
                     break
                 count += 1
-                if kind == FORWARD_COMMITS:
-                    self.add_commits(items, record, length)
+                if kind == FORWARD_OFFSETS:
+                    self.add_offsets(items, record, length)
                 else:
                     item = self.item(i, <ForwardHead*>record, kind, record + sizeof(ForwardHead),
                                      length - <int32_t>sizeof(ForwardHead))
@@ -186,7 +186,7 @@ cdef class CoordinatorRings:
             self.give_up(head.connection)
             return Closed(head.connection)
         if kind in (FORWARD_UNREAD, FORWARD_READS):
-            return Reading(head.connection, kind == FORWARD_READS)
+            return ReadState(head.connection, kind == FORWARD_READS)
         shares, size, body = 1, length, b""
         cdef LongFrame joined
         if head.part:
@@ -265,12 +265,12 @@ cdef class CoordinatorRings:
             self.done = {one: done for one, done in self.done.items() if not self.is_stale(one)}
         return changed
 
-    cdef void add_commits(self, list items, const uint8_t* record, int32_t length):
+    cdef void add_offsets(self, list items, const uint8_t* record, int32_t length):
         cdef const OffsetCommit* commit
         cdef int32_t at = 0
         while at + <int32_t>sizeof(OffsetCommit) <= length:
             commit = <const OffsetCommit*>(record + at)
-            items.append(Commit(
+            items.append(CommittedOffset(
                 (<const char*>commit.group)[:commit.group_length].decode(errors="replace"),
                 (<const char*>commit.topic)[:commit.topic_length].decode(errors="replace"),
                 commit.queue_id, commit.offset))
@@ -384,7 +384,7 @@ cdef class CoordinatorRings:
         head.part = answer[3]
         head.body_size = <int32_t>min(answer[5], 0x7FFFFFFF)
         memcpy(place + sizeof(ForwardHead), <const char*>payload, len(payload))
-        ring_commit(ring, answer[1], size)
+        ring_finish(ring, answer[1], size)
         return True
 
     cdef void push(self, int serving):

@@ -30,7 +30,7 @@ cdef void ring_open_consumer(Ring* ring, RingCursors* cursors, int64_t capacity)
 
 # -- producer: claim, write, commit; publish once for a batch ---------------------------------------
 cdef uint8_t* ring_claim(Ring* ring, int32_t length) noexcept nogil    # NULL: full, unchanged
-cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil   # <= the claimed
+cdef void ring_finish(Ring* ring, int32_t kind, int32_t length) noexcept nogil   # <= the claimed
 cdef bint ring_publish(Ring* ring) noexcept nogil          # true: something new for the consumer
 # The same for what was committed up to `position`, where a record ends
 cdef bint ring_publish_to(Ring* ring, int64_t position) noexcept nogil

@@ -81,7 +81,7 @@ cdef uint8_t* ring_claim(Ring* ring, int32_t length) noexcept nogil:
     return ring.bytes + index + sizeof(RingRecord)
 
 
-cdef void ring_commit(Ring* ring, int32_t kind, int32_t length) noexcept nogil:
+cdef void ring_finish(Ring* ring, int32_t kind, int32_t length) noexcept nogil:
     cdef RingRecord* head = <RingRecord*>(ring.bytes + (ring.position & (ring.capacity - 1)))
     invariant("R5", length >= 0)
     invariant("R5", length <= ring_length_max(ring))
@@ -186,7 +186,7 @@ cdef class RingEnd:
         if place == NULL:
             return False
         memcpy(place, PyBytes_AsString(record), PyBytes_GET_SIZE(record))
-        ring_commit(&self.ring, kind, <int32_t>PyBytes_GET_SIZE(record))
+        ring_finish(&self.ring, kind, <int32_t>PyBytes_GET_SIZE(record))
         return True
 
     def publish(self) -> bool:
@@ -286,7 +286,7 @@ cdef void produce_loop(Ring* ring, int64_t count, uint64_t seed) noexcept nogil:
         (<int64_t*>place)[0] = number
         for i in range(8, length):
             place[i] = <uint8_t>(seed + <uint64_t>number + <uint64_t>i)
-        ring_commit(ring, 1, length)
+        ring_finish(ring, 1, length)
         if mix(<uint64_t>number) % 4 == 0:
             ring_publish(ring)
     ring_publish(ring)
@@ -332,7 +332,7 @@ def produce_fixed(memory, int64_t capacity, int64_t count, int32_t length) -> No
                 cpu_pause()
                 place = ring_claim(ring, length)
             memset(place, <int>(number & 127), length)
-            ring_commit(ring, 1, length)
+            ring_finish(ring, 1, length)
             if number % 32 == 31:
                 ring_publish(ring)
         ring_publish(ring)

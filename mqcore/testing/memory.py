@@ -21,7 +21,7 @@ from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker as Rules
 from mqcore.broker.ports import LastPull, PullAdvance
 from mqcore.broker.registration import BrokerRegistration
-from mqcore.broker.request import Answer, Held, Redo, Request, answer_frame
+from mqcore.broker.request import Answer, PendingOutcome, Redo, Request, answer_frame
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.filters import FilterData
@@ -246,7 +246,7 @@ class _Served:
             return None if command.is_oneway else encode(answer)
         asked = Request(connection, remote, command, wall_ms(), body_size=len(command.body))
         outcome = self._rules.handle(asked)
-        if isinstance(outcome, Held):          # of what is in memory nothing outlives a kill
+        if isinstance(outcome, PendingOutcome):    # nothing in memory outlives a kill
             outcome = outcome.outcome
         if isinstance(outcome, Redo):
             outcome = await self._redo(asked, outcome)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from mqcore.broker.core import Core
 from mqcore.broker.ports import Put
 from mqcore.broker.request import Answer, Fields, Redo, Request, remote_address
+from mqcore.broker.requests.check_sender import CheckSender
 from mqcore.broker.requests.pull_header import PullHeader
 from mqcore.broker.requests.send_back import Place, delay
 from mqcore.broker.requests.send_rules import SendHeader, answer_fields
-from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.testing.memory_store import MemoryStore, message
 from mqcore.wire.codes import (
     GIVEN_UP_TOPIC,
@@ -68,7 +68,7 @@ class MemoryMessages:
     def __init__(self, core: Core, store: MemoryStore) -> None:
         self._core = core
         self._store = store
-        self._checks = TransactionChecks(core)
+        self._checks = CheckSender(core)
         self._halves: dict[int, Half] = {}
         self._waiting: dict[tuple[str, int], set[asyncio.Future[None]]] = {}
 

@@ -81,7 +81,7 @@ FACTS = (
          "BACKOFF_MS"),
     Fact(ARCHITECTURE, "With {} unread it is dropped", f"{SERVING}/answers.pyx", "OUT_OFFER_BYTES",
          size),
-    Fact(ARCHITECTURE, "if none of {} reads", "mqcore/broker/requests/transaction_checks.py",
+    Fact(ARCHITECTURE, "if none of {} reads", "mqcore/broker/requests/check_sender.py",
          "TRIES_MAX", word),
     Fact(ARCHITECTURE, "at most {} copies in a millisecond",
          f"{STORE}/transactions/check_round.pxd", "PACE_PER_MS"),

@@ -11,7 +11,6 @@ import pytest
 from mqcore.broker.requests.config import shown, take_said
 from mqcore.broker.settings import stock_conf
 from mqcore.broker.settings.changed import FILE_NAME
-from mqcore.broker.settings.checks import HOURS_MAX, LABELS
 from mqcore.broker.settings.delay_levels import TEXT_LENGTH_MAX
 from mqcore.broker.settings.live import (
     AT_START,
@@ -26,6 +25,7 @@ from mqcore.broker.settings.live import (
 )
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import SECTIONS
+from mqcore.broker.settings.validation import HOURS_MAX, LABELS
 from mqcore.broker.settings.values import Values
 from mqcore.shm.segment import Segment
 from mqcore.shm.text_board import SettingsBoard

@@ -10,9 +10,9 @@ import pytest
 
 from mqcore.admin.run import announce
 from mqcore.broker.settings import exposure
-from mqcore.broker.settings.checks import first_address
 from mqcore.broker.settings.load import load
 from mqcore.broker.settings.model import SettingsError
+from mqcore.broker.settings.validation import first_address
 from mqcore.namesrv import settings as namesrv_settings
 from tests.support.mqcore_process import mqcore_namesrv, mqcore_up
 from tests.support.waiting import wait_until

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mqcore.broker.handlers import _HANDLERS
-from mqcore.broker.request import Answer, Held, Redo
+from mqcore.broker.request import Answer, PendingOutcome, Redo
 from mqcore.broker.tables.client_calls import TIMEOUT_MS_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, encode_record
@@ -111,7 +111,7 @@ def test_no_request_makes_the_broker_fail(shared: Bench) -> None:
             outcome: Any = shared.ask(*request)
             if outcome is None:                    # it comes later, by a frame of its own
                 outcome = answer_of(shared)
-            held = isinstance(outcome, Held)       # by how the saving of a topic ends
+            held = isinstance(outcome, PendingOutcome)       # by how the saving of a topic ends
             for each in (outcome.outcome, outcome.otherwise) if held else (outcome,):
                 assert isinstance(each, Answer | Redo)
                 if isinstance(each, Answer) and each.code:

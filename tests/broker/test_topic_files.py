@@ -16,8 +16,8 @@ from mqcore.broker.handlers import (
     TOPICS_PER_GAP_MS,
 )
 from mqcore.broker.ports import AtOnce
-from mqcore.broker.request import REDO, Answer, Held
-from mqcore.broker.requests.transaction_checks import TransactionChecks
+from mqcore.broker.request import REDO, Answer, PendingOutcome
+from mqcore.broker.requests.check_sender import CheckSender
 from mqcore.broker.saving import Saving
 from mqcore.turns import finished
 from mqcore.wire.topics import TopicConfig
@@ -60,7 +60,7 @@ def refuse(file: Path) -> None:
 
 
 def are_held(*outcomes: Any) -> bool:
-    return all(isinstance(one, Held) and not one.known for one in outcomes)
+    return all(isinstance(one, PendingOutcome) and not one.known for one in outcomes)
 
 
 def test_nothing_is_stored_under_a_topic_before_it_is_in_the_file(bench: Bench) -> None:
@@ -104,7 +104,7 @@ def test_a_large_table_is_written_soon_when_messages_wait_for_it(bench: Bench) -
 
 
 def is_refused(outcome: Any, *words: str) -> bool:
-    answer = outcome.outcome if isinstance(outcome, Held) and outcome.known else outcome
+    answer = outcome.outcome if isinstance(outcome, PendingOutcome) and outcome.known else outcome
     return isinstance(answer, Answer) and answer.code == 1 and all(
         word in (answer.remark or "") for word in (*words, "saved"))
 
@@ -334,7 +334,7 @@ def test_no_more_than_so_many_answers_wait_for_a_file(
 
 def test_the_topic_of_the_given_up_is_made_again_when_a_kill_came_before_its_file(
         bench: Bench) -> None:
-    checks = TransactionChecks(bench.broker.core)
+    checks = CheckSender(bench.broker.core)
     checks.progress(0, 0, bench.now_ms)
     assert GIVEN_UP not in bench.tables.topics
 

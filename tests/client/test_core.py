@@ -124,19 +124,19 @@ def test_turns_pass_by_the_broker_that_failed():
 def test_what_another_try_may_cure_is_tried_again(error, again):         # client.md 2.7
     tries = Tries(2, 10.0)
     tries.begin()
-    assert tries.goes_on(error, 1.0, RETRY_CODES) is again
-    assert not tries.goes_on(error, 10.0, RETRY_CODES)
+    assert tries.note_failure(error, 1.0, RETRY_CODES) is again
+    assert not tries.note_failure(error, 10.0, RETRY_CODES)
     tries.begin()
-    assert not tries.goes_on(error, 1.0, RETRY_CODES)
+    assert not tries.note_failure(error, 1.0, RETRY_CODES)
 
 
 def test_a_send_is_surely_not_stored_only_if_no_try_may_have_been():
     refused = BrokerError(14, "x")
     for first, known in ((BrokerError(14, "x"), False), (RequestTimeout("x", stored=None), None)):
         tries = Tries(2, 10.0)
-        tries.goes_on(first, 1.0, RETRY_CODES)
-        tries.goes_on(refused, 1.0, RETRY_CODES)
-        assert tries.settle(refused).stored is known
+        tries.note_failure(first, 1.0, RETRY_CODES)
+        tries.note_failure(refused, 1.0, RETRY_CODES)
+        assert tries.final_error(refused).stored is known
 
 
 def test_errors_copy_and_pickle_whole():

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from mqcore.client.consume import concurrent
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.concurrent import ConcurrentService
-from mqcore.client.consume.held import Held
 from mqcore.client.consume.hooked import HookedCall
 from mqcore.client.consume.listener import ConsumeStatus, ListenerCall
 from mqcore.client.core.consume_stats import Counts
@@ -55,7 +55,7 @@ class Service:
         call = ListenerCall(listener, batch=1, in_thread=not is_async)
         self.back = Back()
         self.expired = asyncio.Event()
-        self.held = Held(QUEUE, QUEUE, 0, time.monotonic(), Counts())
+        self.held = AssignedQueue(QUEUE, QUEUE, 0, time.monotonic(), Counts())
         self.service = ConcurrentService(
             HookedCall(call, Hooks("G", ""), "G", "", TIME_S), concurrency=1, batch=1,
             timeout=TIME_S, send_back=self.back, spawn=asyncio.create_task, slow=self.slow)

@@ -124,7 +124,7 @@ def test_only_what_is_surely_stored_nowhere_is_tried_beyond_the_number_of_tries(
         tries = Tries(1, 10.0)
         found = []
         for error in errors:
-            tries.goes_on(error, 0.0, ())
+            tries.note_failure(error, 0.0, ())
             found.append(tries.pause(error, 0.0))
         return found
     unknown = away(stored=None)
@@ -135,7 +135,7 @@ def test_only_what_is_surely_stored_nowhere_is_tried_beyond_the_number_of_tries(
     assert pauses(RequestTimeout("late", stored=None)) == [None]
     assert pauses(send_error(ResponseCode.NO_PERMISSION, "no", "b", "T")) == [None]
     late = Tries(1, 10.0)
-    late.goes_on(away(), 9.96, ())
+    late.note_failure(away(), 9.96, ())
     assert late.pause(away(), 9.96) is None
 
 

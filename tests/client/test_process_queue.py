@@ -1,4 +1,4 @@
-"""Held queues over random histories: P1, P2, and the order that orderly listeners see."""
+"""AssignedQueue queues over random histories: P1, P2, and the order that orderly listeners see."""
 from __future__ import annotations
 
 from dataclasses import dataclass

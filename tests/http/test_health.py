@@ -30,7 +30,7 @@ def segment() -> Segment:
     return made
 
 
-def failed(checks: list[health.Check]) -> dict[str, str]:
+def failed(checks: list[health.HealthCheck]) -> dict[str, str]:
     return {check.name: check.detail for check in checks if not check.ok}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mqcore.participants import COORDINATOR
 from mqcore.shm import coordinator_rings
-from mqcore.shm.coordinator_rings import Reading
+from mqcore.shm.coordinator_rings import ReadState
 from mqcore.shm.filters import FilterWriter
 from mqcore.shm.tables import TableWriter
 from mqcore.store.probes.append_probe import AppendProbe
@@ -150,7 +150,7 @@ def test_the_coordinator_hears_which_connection_does_not_read_and_reads_again(  
     def heard(reads: bool) -> bool:
         serving.turn()
         items.extend(serving.rings.receive(100))
-        return Reading(connection, reads) in items
+        return ReadState(connection, reads) in items
 
     with serving.connect() as peer:
         peer.send(encode(request(Code.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.tables.own_commits import Commit
+from mqcore.broker.tables.own_offsets import OwnOffset
 from mqcore.client.errors import BrokerError, broker_error
 from mqcore.replication import epochs
 from mqcore.replication.epochs import Epoch, History, Standing, State
@@ -103,7 +103,7 @@ def test_offsets_of_a_log_that_the_master_has_not_stay_where_they_are(
 
     assert master.broker.core.offsets.of_queues("G", "T") == ({0: 30} if told else {})
     assert slave.broker.core.offsets.of_queues("G", "T") == {0: 30}
-    assert slave.broker.core.own_commits.all() == ([] if told else [Commit("G", "T", 0, 30)])
+    assert slave.broker.core.own_offsets.all() == ([] if told else [OwnOffset("G", "T", 0, 30)])
 
 
 def test_one_that_the_master_refuses_keeps_no_other_back(
@@ -112,7 +112,7 @@ def test_one_that_the_master_refuses_keeps_no_other_back(
     monkeypatch.setattr(following, "GIVEN_BACK_MAX", 2)
     before = Link._give_back
 
-    async def refusing(link: Link, one: Commit) -> None:
+    async def refusing(link: Link, one: OwnOffset) -> None:
         if one.group.startswith("Bad"):
             raise BrokerError(1, "no room")
         await before(link, one)
@@ -126,7 +126,7 @@ def test_one_that_the_master_refuses_keeps_no_other_back(
     round_of(link)
 
     assert master.broker.core.offsets.of_queues("G", "T") == {0: 30}
-    assert {one.group for one in slave.broker.core.own_commits.all()} == {"Bad1", "Bad2"}
+    assert {one.group for one in slave.broker.core.own_offsets.all()} == {"Bad1", "Bad2"}
 
 
 def test_many_go_back_without_asking_for_a_long_table_again(
@@ -157,4 +157,4 @@ def test_a_stock_master_whose_queue_is_shorter_gets_nothing(
     round_of(Link(slave, master))
 
     assert master.broker.core.offsets.of_queues("G", "T") == {1: 28}
-    assert slave.broker.core.own_commits.all() == [Commit("G", "T", 0, 28)]
+    assert slave.broker.core.own_offsets.all() == [OwnOffset("G", "T", 0, 28)]

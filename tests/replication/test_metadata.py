@@ -18,7 +18,7 @@ from mqcore.broker.following import (
 )
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.groups import GroupConfig
-from mqcore.broker.tables.own_commits import Commit, OwnCommits
+from mqcore.broker.tables.own_offsets import OwnOffset, OwnOffsets
 from mqcore.turns import finished
 from mqcore.wire import fastjson
 from mqcore.wire.command import decode
@@ -50,7 +50,7 @@ def commit(
                           "commitOffset": offset}).code == 0
 
 
-def take(slave: Bench, master: Bench) -> list[Commit]:
+def take(slave: Bench, master: Bench) -> list[OwnOffset]:
     """One round of questions."""
     core = slave.broker.core
     finished(take_topics(core, text_of(master.ask(21))))
@@ -103,7 +103,7 @@ def test_offsets_of_a_deleted_topic_go_and_those_of_others_stay(
     take(slave, master)
     commit(slave, 11, group="OWN")             # while the master was away
     master.ask(215, {"topic": "T"})
-    assert take(slave, master) == [Commit("OWN", "T", 0, 11)]
+    assert take(slave, master) == [OwnOffset("OWN", "T", 0, 11)]
 
     assert "T" not in slave.tables.topics
     for bench in (master, slave):
@@ -134,7 +134,7 @@ def test_offsets_of_a_group_that_is_gone_stay_while_the_master_lacks_what_was_co
     take(slave, master)
     commit(slave, 9)
     master.broker.core.offsets.remove_group("G")
-    assert take(slave, master) == [Commit("G", "T", 0, 9)]
+    assert take(slave, master) == [OwnOffset("G", "T", 0, 9)]
     assert slave.broker.core.offsets.of_queues("G", "T") == {0: 9}
 
 
@@ -157,7 +157,7 @@ def test_what_was_committed_at_the_slave_stays_until_the_master_has_it(
     commit(slave, 5, 1)                                       # behind: the master's counts
 
     left = take(slave, master)
-    assert left == [Commit("G", "T", 0, 12)]
+    assert left == [OwnOffset("G", "T", 0, 12)]
     assert slave.broker.core.offsets.of_queues("G", "T") == {0: 12, 1: 7}
     commit(master, 12)                                        # it was brought there
     assert take(slave, master) == []
@@ -167,20 +167,20 @@ def test_what_was_committed_at_the_slave_stays_until_the_master_has_it(
 
 
 def test_a_later_commit_is_not_settled_with_an_earlier_one(tmp_path: Path) -> None:
-    own = OwnCommits(tmp_path / "own.json")
+    own = OwnOffsets(tmp_path / "own.json")
     own.note("G", "T", 0, 5)
     (first,) = own.all()
     own.note("G", "T", 0, 6)
-    own.settle(first)
+    own.remove(first)
 
-    assert own.all() == [Commit("G", "T", 0, 6)]
+    assert own.all() == [OwnOffset("G", "T", 0, 6)]
 
 
 def test_commits_at_a_slave_are_noted_within_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqcore.broker.tables.own_commits.OWN_COUNT_MAX", 2)
-    own = OwnCommits(tmp_path / "own.json")
+    monkeypatch.setattr("mqcore.broker.tables.own_offsets.OWN_COUNT_MAX", 2)
+    own = OwnOffsets(tmp_path / "own.json")
     for queue_id in range(4):
         own.note("G", "T", queue_id, 1)
     own.note("G", "T", 0, 9)
@@ -195,10 +195,10 @@ def test_a_slave_that_begins_anew_still_knows_what_is_its_own(master: Bench, sla
     slave.broker.tick(slave.now_ms + 60_000)                  # saved; then it is killed
     again = make_bench(slave.broker.core.settings)
 
-    assert take(again, master) == [Commit("G", "T", 0, 12)]
-    again.broker.core.own_commits.settle(Commit("G", "T", 0, 12))
+    assert take(again, master) == [OwnOffset("G", "T", 0, 12)]
+    again.broker.core.own_offsets.remove(OwnOffset("G", "T", 0, 12))
     again.broker.close()
-    assert len(make_bench(slave.broker.core.settings).broker.core.own_commits) == 0
+    assert len(make_bench(slave.broker.core.settings).broker.core.own_offsets) == 0
 
 
 def test_a_file_of_its_own_that_cannot_be_used_stops_no_start(slave: Bench) -> None:
@@ -207,7 +207,7 @@ def test_a_file_of_its_own_that_cannot_be_used_stops_no_start(slave: Bench) -> N
     for text in ("", "{", '{"offsetTable":{"T@G":7}}', '{"offsetTable":{"T@G":{0:9}}}'):
         (folder / "ownOffsets.json").write_text(text)
         again = make_bench(slave.broker.core.settings)
-        assert len(again.broker.core.own_commits) == ("9" in text)
+        assert len(again.broker.core.own_offsets) == ("9" in text)
 
 
 def test_a_master_forgets_what_was_committed_to_it_as_a_slave(slave: Bench, tmp_path: Path) -> None:

@@ -141,6 +141,6 @@ def test_a_slave_that_is_elected_takes_over_what_it_has(tmp_path: Path) -> None:
     assert made is not None
     assert (made.read_queue_count, made.write_queue_count) == (3, 3)
     assert core.topics.get("Deleted") is None     # its messages are older than the table
-    assert len(core.own_commits) == 0
+    assert len(core.own_offsets) == 0
     bench.ask(10, {**SEND, "topic": "Made"})
     assert "Made" in bench.tables.topics

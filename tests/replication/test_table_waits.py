@@ -271,7 +271,7 @@ def test_what_goes_back_to_the_master_or_is_large_is_not_waited_for(
         assert link._offsets_awaited == master.broker.core.offsets.version
         commit(slave, 31)                                 # further than the master's queue
         assert link._offsets_awaited is None
-        slave.broker.core.own_commits.forget()
+        slave.broker.core.own_offsets.forget()
         assert link._offsets_awaited is not None
         monkeypatch.setattr(following, "SMALL_BYTES_MAX", 1)
         assert link._offsets_awaited is None

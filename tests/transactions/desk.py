@@ -9,10 +9,10 @@ from typing import Any
 
 from mqcore.broker.requests.transaction import CHECK_TIMES
 from mqcore.participants import TRANSACTION_CHECK, WRITER
-from mqcore.shm.check_ring import Check, CheckRing, Progress
+from mqcore.shm.check_ring import CheckRequest, CheckRing, Progress
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes.append_probe import AppendProbe
-from mqcore.store.transactions.transaction_check import TransactionCheck
+from mqcore.store.transactions.loop import TransactionCheckLoop
 from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
 from mqcore.wire.command import decode
 from mqcore.wire.properties import decode_properties, encode_properties
@@ -71,7 +71,7 @@ class Desk:
         segment = self.run.segment
         segment.begin_incarnation(TRANSACTION_CHECK.slot)
         self.ring = CheckRing(segment)
-        self.check = TransactionCheck(
+        self.check = TransactionCheckLoop(
             segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
             file_entries=self.run.file_entries, timeout_ms=TIMEOUT_MS, check_max=self.check_max,
             reserved_ms=self.reserved_ms)
@@ -119,7 +119,7 @@ class Desk:
         """What is asked now; offsets on the way are noted, as the coordinator does."""
         found = []
         for item in self.ring.receive(ITEMS_MAX):
-            if isinstance(item, Check):
+            if isinstance(item, CheckRequest):
                 fields = decode(item.frame[4:]).ext or {}
                 record = decode_record(decode(item.frame[4:]).body)
                 found.append(Question(int(fields["tranStateTableOffset"] or -1), record.body,

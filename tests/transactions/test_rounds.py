@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.requests.transaction_checks import figures
+from mqcore.broker.requests.check_sender import figures
 from mqcore.participants import COORDINATOR
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.wire.properties import decode_properties

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.acl.rules import PUB, SUB, Account, AclFile, Rules
-from mqcore.broker.requests.transaction_checks import TransactionChecks
+from mqcore.broker.requests.check_sender import CheckSender
 from mqcore.broker.tables.clients import Client
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import encode, request
@@ -25,8 +25,8 @@ def bench(tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
-def checks(bench: Bench) -> TransactionChecks:
-    return TransactionChecks(bench.broker.core)
+def checks(bench: Bench) -> CheckSender:
+    return CheckSender(bench.broker.core)
 
 
 def join(bench: Bench, group: str, *connections: int) -> None:
@@ -35,7 +35,7 @@ def join(bench: Bench, group: str, *connections: int) -> None:
                              "producerDataSet": [{"groupName": group}]}, connection=connection)
 
 
-def asked(bench: Bench, checks: TransactionChecks, count: int, group: str = "P") -> list[int]:
+def asked(bench: Bench, checks: CheckSender, count: int, group: str = "P") -> list[int]:
     """Who gets each of `count` questions."""
     bench.connections.sent.clear()
     for _ in range(count):
@@ -43,7 +43,7 @@ def asked(bench: Bench, checks: TransactionChecks, count: int, group: str = "P")
     return [connection for connection, _ in bench.connections.sent]
 
 
-def test_members_take_turns_group_by_group(bench: Bench, checks: TransactionChecks) -> None:
+def test_members_take_turns_group_by_group(bench: Bench, checks: CheckSender) -> None:
     join(bench, "P", 1, 2, 3)
     join(bench, "Q", 4)
 
@@ -53,7 +53,7 @@ def test_members_take_turns_group_by_group(bench: Bench, checks: TransactionChec
 
 
 def test_nobody_is_asked_in_an_empty_or_unknown_group(
-    bench: Bench, checks: TransactionChecks
+    bench: Bench, checks: CheckSender
 ) -> None:
     join(bench, "P", 1)
     bench.broker.connection_closed(1)
@@ -65,7 +65,7 @@ def test_nobody_is_asked_in_an_empty_or_unknown_group(
 
 
 def test_who_does_not_read_is_passed_over_until_it_reads_again(
-    bench: Bench, checks: TransactionChecks
+    bench: Bench, checks: CheckSender
 ) -> None:
     join(bench, "P", 1, 2, 3)
     checks.reading(2, reads=False)
@@ -76,7 +76,7 @@ def test_who_does_not_read_is_passed_over_until_it_reads_again(
 
 
 def test_the_third_is_asked_when_three_do_not_read(
-    bench: Bench, checks: TransactionChecks
+    bench: Bench, checks: CheckSender
 ) -> None:
     join(bench, "P", 1, 2, 3, 4)
     for connection in (1, 2, 3):
@@ -86,7 +86,7 @@ def test_the_third_is_asked_when_three_do_not_read(
 
 
 def test_a_group_of_which_nobody_reads_is_asked_all_the_same(
-    bench: Bench, checks: TransactionChecks
+    bench: Bench, checks: CheckSender
 ) -> None:
     join(bench, "P", 1, 2)
     checks.reading(1, reads=False)
@@ -96,7 +96,7 @@ def test_a_group_of_which_nobody_reads_is_asked_all_the_same(
 
 
 def test_what_is_known_of_the_connections_of_a_lost_serving_process_is_forgotten(
-    bench: Bench, checks: TransactionChecks
+    bench: Bench, checks: CheckSender
 ) -> None:
     join(bench, "P", 7, ON_SERVING_1 | 7, 8)
     checks.reading(7, reads=False)
@@ -114,7 +114,7 @@ def half_question(topic: str) -> bytes:
 
 
 def test_of_a_group_only_those_are_shown_a_half_message_who_may_publish_it(
-    bench: Bench, checks: TransactionChecks,
+    bench: Bench, checks: CheckSender,
 ) -> None:
     core = bench.broker.core
     core.access.on = True

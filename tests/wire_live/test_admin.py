@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS
+from mqcore.broker.requests.check_sender import RUNTIME_KEYS
 from mqcore.wire import fastjson
 from mqcore.wire.command import Command, Ext, encode
 from mqcore.wire.ids import offset_message_id

@@ -14,7 +14,7 @@ from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
 from mqcore.admin.shell.view import Column, Facts, Part, Table, Text, View
-from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS
+from mqcore.broker.requests.check_sender import RUNTIME_KEYS
 from mqcore.client import AsyncAdmin, RocketMQError
 from mqcore.client.admin import HalfMessage, Unreachable
 from mqcore.client.admin.transactions import PENDING, SETTLED

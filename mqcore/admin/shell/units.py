@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from mqcore.client.admin.checks import moment_ms
+from mqcore.client.admin.arguments import moment_ms
 
 UNKNOWN = "unknown"
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

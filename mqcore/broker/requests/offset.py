@@ -55,7 +55,7 @@ def update_consumer_offset(core: Core, request: Request) -> Answer:
     if not core.offsets.commit(group, topic, queue_id, offset, address_of(request.remote)):
         return Answer(ResponseCode.SYSTEM_ERROR, core.offsets.full, {})
     if core.settings.is_slave:
-        core.own_commits.note(group, topic, queue_id, offset)
+        core.own_offsets.note(group, topic, queue_id, offset)
     return Answer(ResponseCode.SUCCESS, ext={})
 
 

@@ -11,7 +11,16 @@ import time
 from dataclasses import dataclass
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import REDO, Answer, FieldError, Fields, Held, Outcome, Redo, Request
+from mqcore.broker.request import (
+    REDO,
+    Answer,
+    FieldError,
+    Fields,
+    Outcome,
+    PendingOutcome,
+    Redo,
+    Request,
+)
 from mqcore.broker.tables.topics import name_trouble
 from mqcore.wire.codes import (
     DLQ_PREFIX,
@@ -127,7 +136,7 @@ def answer_fields(core: Core) -> dict[str, str | None]:
     return {"MSG_REGION": broker.region_id, "TRACE_ON": "true" if broker.trace_on else "false"}
 
 
-def _decide(core: Core, request: Request, header: SendHeader) -> Redo | Held:
+def _decide(core: Core, request: Request, header: SendHeader) -> Redo | PendingOutcome:
     """Nothing is stored under a topic that a kill would lose: stock saves it before, too (9.2)."""
     checked_topic(core, request, header)                                          # steps 4 to 9
     target = REDO

@@ -15,9 +15,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mqcore.broker.settings.checks import check
 from mqcore.broker.settings.model import FAILOVER_FILES, SECTIONS, Settings
 from mqcore.broker.settings.stock_conf import CONVERTED, RENAMED
+from mqcore.broker.settings.validation import check
 from mqcore.broker.settings.values import Values
 from mqcore.tls.settings import TlsSettings
 from mqcore.wire import fastjson

@@ -14,7 +14,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mqcore.broker.settings.checks import advertised_ip, check, host_name
 from mqcore.broker.settings.model import (
     FAILOVER_FILES,
     SECTIONS,
@@ -38,6 +37,7 @@ from mqcore.broker.settings.sources import (
     read_overrides,
     read_stock_environment,
 )
+from mqcore.broker.settings.validation import advertised_ip, check, host_name
 from mqcore.broker.settings.values import Values
 from mqcore.tls.settings import TlsSettings, expanded
 from mqcore.wire import home

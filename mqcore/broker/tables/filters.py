@@ -100,7 +100,7 @@ def _topics_text(
 
 
 class FilterTable:
-    """All filters by group and topic. `gone` may be called any time, `settle` gives it its time."""
+    """All filters by group and topic. `gone` may be called any time, `mark_gone` does the work."""
 
     def __init__(self, settings: BrokerSettings, path: Path, shown: Shown) -> None:
         self._path = path
@@ -225,7 +225,7 @@ class FilterTable:
         if group in self._groups:
             self._gone.add(group)
 
-    def settle(self, now_ms: int) -> Generator[None, None, None]:
+    def mark_gone(self, now_ms: int) -> Generator[None, None, None]:
         """Mark the filters of groups that have gone as dead; with pauses."""
         for group in list(self._gone):
             for known in list(self._groups.get(group, {}).values()):
@@ -245,7 +245,7 @@ class FilterTable:
         that a killed coordinator left in shared memory and whose groups did not come back. With
         pauses.
         """
-        yield from self.settle(now_ms)
+        yield from self.mark_gone(now_ms)
         if self._strangers_until_ms is not None and now_ms >= self._strangers_until_ms:
             self._strangers_until_ms = None
             for group, topic in self._shown.filters():

@@ -75,7 +75,7 @@ class TableWaits:
         self._waits.pop(connection, None)
 
     def due_in_ms(self, now: Callable[[], Versions], now_ms: int) -> int | None:
-        """After how many ms `settle` has to tell of a change; None: there is none."""
+        """after how many ms `answer_due` has to tell of a change; None: there is none."""
         if not self._waits:
             return None
         versions, due = now(), []
@@ -85,7 +85,7 @@ class TableWaits:
                 due.append(wait.due_ms - now_ms)
         return max(0, min(due)) if due else None
 
-    def settle(
+    def answer_due(
         self, now: Callable[[], Versions], now_ms: int, answer: Callable[[Request, Answer], None],
     ) -> None:
         """Answer what is due, and what has waited for long enough."""

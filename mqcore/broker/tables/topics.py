@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mqcore.broker.request import Answer, Held, Redo
+from mqcore.broker.request import Answer, PendingOutcome, Redo
 from mqcore.broker.settings.model import BrokerSettings
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
@@ -91,8 +91,8 @@ class TopicTable(ConfigTable[TopicConfig]):
         withdraw: Callable[[str], None],
     ) -> None:
         """publish: of a topic, and whether sends to it have to ask, as no file has it yet."""
-        self._unsaved: dict[str, list[Held]] = {}       # new or changed: what waits for them
-        self._ended: deque[tuple[str, list[Held]]] = deque()   # ... whose file was written since
+        self._unsaved: dict[str, list[PendingOutcome]] = {}   # new or changed: what waits for them
+        self._ended: deque[tuple[str, list[PendingOutcome]]] = deque()   # ... written since
         self.held_count = 0                # of all that wait
         self._made: set[str] = set()       # unsaved topics that no request asked for by name
         self.refused = ""                  # why the disk did not take the last file
@@ -206,7 +206,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         return self._to_the_end(super().begin(), list(self._unsaved.items()))
 
     def _to_the_end(
-        self, steps: Iterator[None], unsaved: list[tuple[str, list[Held]]]
+        self, steps: Iterator[None], unsaved: list[tuple[str, list[PendingOutcome]]]
     ) -> Iterator[None]:
         yield from steps
         self._ended.extend(unsaved)
@@ -215,12 +215,12 @@ class TopicTable(ConfigTable[TopicConfig]):
         """Whether the file lacks a topic or its change: a kill of this process would lose that."""
         return name in self._unsaved
 
-    def hold(self, name: str, outcome: Answer | Redo, otherwise: Answer) -> Held:
+    def hold(self, name: str, outcome: Answer | Redo, otherwise: Answer) -> PendingOutcome:
         """
         That of a request for an unsaved topic, once its file was written; otherwise: when the topic
         has gone, as the disk refused the file.
         """
-        held = Held(outcome, otherwise)
+        held = PendingOutcome(outcome, otherwise)
         self._unsaved[name].append(held)
         self.held_count += 1
         return held
@@ -257,7 +257,7 @@ class TopicTable(ConfigTable[TopicConfig]):
                     self._publish(topic)
             self.held_count -= len(waiting)
             for held in waiting:
-                held.settle(there=topic is not None)
+                held.resolve(there=topic is not None)
 
     def apply_order(self, ordered: Collection[str], now_ms: int) -> None:
         """order = true for the topics of a registration reply, false for others (broker.md 9.4)."""

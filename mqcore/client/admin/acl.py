@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.link import Found, Link, Target, limited
 from mqcore.client.core.options import check_topic
 from mqcore.client.errors import ClientError, ConfigError
@@ -52,13 +52,13 @@ class Acl(Link):
         _check_key(access_key, "access_key")
         _check_key(secret_key, "secret_key")
         if white_address is not None:
-            checks.text(white_address, "white_address")
+            arguments.text(white_address, "white_address")
         if admin is not None:
-            checks.flag(admin, "admin")
+            arguments.flag(admin, "admin")
         for name, value in (("default_topic_perm", default_topic_perm),
                             ("default_group_perm", default_group_perm)):
             if value is not None:
-                checks.one_of(value, name, PERMS)
+                arguments.one_of(value, name, PERMS)
         ext: dict[str, str | None] = {
             "accessKey": access_key, "secretKey": secret_key, "whiteRemoteAddress": white_address,
             "admin": None if admin is None else str(admin).lower(),
@@ -81,7 +81,7 @@ class Acl(Link):
         """
         return await self._acl(
             "deleting an account", RequestCode.DELETE_ACL_CONFIG,
-            {"accessKey": checks.text(access_key, "access_key")}, broker, cluster)
+            {"accessKey": arguments.text(access_key, "access_key")}, broker, cluster)
 
     @limited
     async def update_white_addresses(
@@ -95,7 +95,7 @@ class Acl(Link):
         broker, cluster   as of `create_topic`
         Returns the brokers' names. Raises ConfigError, BrokerError, AdminError.
         """
-        listed = checks.names(addresses, "addresses")
+        listed = arguments.names(addresses, "addresses")
         return await self._acl(
             "changing white addresses", RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
             {"globalWhiteAddrs": ",".join(listed), "aclFileFullPath": file or ""}, broker, cluster)
@@ -145,7 +145,7 @@ def _json(text: str, target: Target) -> dict[object, object]:
 
 
 def _check_key(value: str, parameter: str) -> None:
-    if len(checks.text(value, parameter)) < KEY_LENGTH_MIN:
+    if len(arguments.text(value, parameter)) < KEY_LENGTH_MIN:
         raise ConfigError(f"{parameter}: expected at least {KEY_LENGTH_MIN} characters,"
                           f" found {len(value)}")
 
@@ -153,7 +153,7 @@ def _check_key(value: str, parameter: str) -> None:
 def _perms(perms: Mapping[str, str] | None, parameter: str) -> str | None:
     if perms is None:
         return None
-    for name, perm in checks.pairs(perms, parameter).items():
+    for name, perm in arguments.pairs(perms, parameter).items():
         check_topic(name, parameter)
-        checks.one_of(perm, f"{parameter}[{name!r}]", PERMS)
+        arguments.one_of(perm, f"{parameter}[{name!r}]", PERMS)
     return ",".join(f"{name}={perm}" for name, perm in perms.items())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import (
     document,
     properties_text,
@@ -105,7 +105,7 @@ class Brokers(Groups, Link):
     async def cluster_status(self, cluster: str | None = None) -> Found[BrokerStatus]:
         """How all brokers are, slaves included; of one cluster, or all (clusterList)."""
         if cluster is not None:
-            checks.text(cluster, "cluster")
+            arguments.text(cluster, "cluster")
         ids = {Target(data.broker_name, address): broker_id
                for data in await self._brokers() if cluster in (None, data.cluster)
                for broker_id, address in sorted(data.addresses.items())}
@@ -148,7 +148,7 @@ class Brokers(Groups, Link):
         Returns the names of the brokers. Raises ConfigError; BrokerError, AdminError: 16 for a
         setting that may not be changed (a stock broker ignores names that it does not know).
         """
-        body = properties_text(checks.pairs(settings, "settings"))
+        body = properties_text(arguments.pairs(settings, "settings"))
         targets = await self._masters(broker, cluster)
         await self._write("changing settings of brokers", targets, lambda target: self._ask(
             target.address, RequestCode.UPDATE_BROKER_CONFIG, body=body))
@@ -207,7 +207,7 @@ class Brokers(Groups, Link):
 
         ordered_only   only of topics whose queues are ordered
         """
-        checks.flag(ordered_only, "ordered_only")
+        arguments.flag(ordered_only, "ordered_only")
         return await self._backlogs(await self._address(broker), ordered_only)
 
     async def _backlogs(

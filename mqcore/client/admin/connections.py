@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
 from mqcore.client.admin.link import SUCCESS, Found, Link, Target, Unreachable, limited
 from mqcore.client.admin.offsets import Offsets
@@ -205,8 +205,8 @@ class Connections(Offsets, Link):
         Raises BrokerError: 1 it is not connected there, 207 it does not answer.
         """
         check_group(group)
-        checks.text(client_id, "client_id")
-        checks.flag(stack, "stack")
+        arguments.text(client_id, "client_id")
+        arguments.flag(stack, "stack")
         target = (await self._address(broker) if broker is not None
                   else (await self._group_readers(group))[0])
         return await self._running_info(target, group, client_id, stack)
@@ -246,7 +246,7 @@ class Connections(Offsets, Link):
         self, topic: str, members: Sequence[str]
     ) -> tuple[tuple[str, tuple[MessageQueue, ...]], ...]:
         """Which queues of a topic these members (client ids) would get, averagely (allocateMQ)."""
-        ids = checks.names(members, "members")
+        ids = arguments.names(members, "members")
         if not ids or len(set(ids)) != len(ids):
             raise ConfigError(f"members {members!r:.120}: expected different client ids")
         queues = subscribe_queues(topic, await self._known_route(check_topic(topic)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
 from mqcore.client.admin.link import (
     Found,
@@ -134,7 +134,7 @@ class Groups(Topics, Link):
 
         user_only   leave out the groups of tools and brokers
         """
-        checks.flag(user_only, "user_only")
+        arguments.flag(user_only, "user_only")
         answers, failures = await self._read(
             "groups", await self._masters(None, None), self._group_configs)
         names = {config.name for _, configs in answers for config in configs}
@@ -255,7 +255,7 @@ class Groups(Topics, Link):
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """
         check_group(group)
-        checks.flag(remove_offsets, "remove_offsets")
+        arguments.flag(remove_offsets, "remove_offsets")
         targets = await self._masters(broker, cluster)
         await self._write(f"deleting group {group}", targets, lambda target: self._ask(
             target.address, RequestCode.DELETE_SUBSCRIPTIONGROUP,
@@ -365,8 +365,8 @@ def _group_config(name: str, fields: Fields) -> GroupConfig:
 def _check(config: GroupConfig) -> None:
     for name in ("consume_enable", "consume_from_min_enable", "consume_broadcast_enable",
                  "notify_consumer_ids_changed_enable"):
-        checks.flag(getattr(config, name), name)
-    checks.number(config.retry_queue_count, "retry_queue_count", 0, 1_024)
-    checks.number(config.retry_max_times, "retry_max_times", -1, checks.I32_MAX)
-    checks.number(config.broker_id, "broker_id")
-    checks.number(config.which_broker_when_consume_slowly, "which_broker_when_consume_slowly")
+        arguments.flag(getattr(config, name), name)
+    arguments.number(config.retry_queue_count, "retry_queue_count", 0, 1_024)
+    arguments.number(config.retry_max_times, "retry_max_times", -1, arguments.I32_MAX)
+    arguments.number(config.broker_id, "broker_id")
+    arguments.number(config.which_broker_when_consume_slowly, "which_broker_when_consume_slowly")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document
 from mqcore.client.config import ClientConfig, ClientOptions, client_config
 from mqcore.client.core.options import positive_seconds
@@ -242,7 +242,7 @@ class Link(Role):
 
     async def _address(self, broker: str, parameter: str = "broker") -> Target:
         """A broker given as `host:port`, or by its name: then its master, else any of it."""
-        if checks.is_address(checks.text(broker, parameter)):
+        if arguments.is_address(arguments.text(broker, parameter)):
             return Target(broker, broker)
         found = [data for data in await self._brokers() if data.broker_name == broker]
         if not found or not found[0].addresses:
@@ -257,7 +257,7 @@ class Link(Role):
         if broker is not None:
             return [await self._address(broker)]
         if cluster is not None:
-            checks.text(cluster, "cluster")
+            arguments.text(cluster, "cluster")
         found = [Target(data.broker_name, data.addresses[MASTER_ID])
                  for data in await self._brokers()
                  if MASTER_ID in data.addresses and cluster in (None, data.cluster)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document, header_number
 from mqcore.client.admin.connections import Connections, read_subscription
 from mqcore.client.admin.link import SUCCESS, Found, Link, Target, limited, now, now_ms
@@ -73,7 +73,7 @@ class Messages(Connections, Link):
         Raises ConfigError for what is no id, BrokerError or ClientError with code 208 when there
         is none.
         """
-        checks.text(message_id, "message_id")
+        arguments.text(message_id, "message_id")
         if topic is not None:
             check_topic(topic)
         try:
@@ -98,8 +98,9 @@ class Messages(Connections, Link):
     @limited
     async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """The message at an offset of a queue (queryMsgByOffset); ClientError 208: none there."""
-        checks.number(offset, "offset")
-        target = await self._address(checks.message_queue(queue).broker_name, "queue.broker_name")
+        arguments.number(offset, "offset")
+        arguments.message_queue(queue)
+        target = await self._address(queue.broker_name, "queue.broker_name")
         found, _ = await self._pull(target, queue, offset, parse_subscription(queue.topic, "*"), 1)
         if not found or found[0].queue_offset != offset:
             raise _none(f"no message at offset {offset} of {queue}")
@@ -108,7 +109,7 @@ class Messages(Connections, Link):
     @limited
     async def query(
         self, topic: str, key: str, *, count: int = QUERY_COUNT_MAX,
-        begin: checks.Moment | None = None, end: checks.Moment | None = None,
+        begin: arguments.Moment | None = None, end: arguments.Moment | None = None,
     ) -> Found[ReceivedMessage]:
         """
         Messages of a topic that have a key, in the order in which they were stored (12).
@@ -118,15 +119,15 @@ class Messages(Connections, Link):
         begin, end   times between which they were stored; None: no bound
         Raises NoRouteError. Nothing found is an empty result.
         """
-        checks.number(count, "count", 1, QUERY_COUNT_MAX)
-        begin_ms = 0 if begin is None else checks.moment_ms(begin, "begin", now())
-        end_ms = checks.I64_MAX if end is None else checks.moment_ms(end, "end", now())
+        arguments.number(count, "count", 1, QUERY_COUNT_MAX)
+        begin_ms = 0 if begin is None else arguments.moment_ms(begin, "begin", now())
+        end_ms = arguments.I64_MAX if end is None else arguments.moment_ms(end, "end", now())
         return await self._query(topic, key, count, begin_ms, end_ms, unique=False)
 
     async def _query(
         self, topic: str, key: str, count: int, begin_ms: int, end_ms: int, *, unique: bool,
     ) -> Found[ReceivedMessage]:
-        checks.text(key, "key")
+        arguments.text(key, "key")
 
         async def one(target: Target) -> list[ReceivedMessage]:
             ext: Ext = {"topic": topic, "key": key, "maxNum": str(count),
@@ -150,7 +151,7 @@ class Messages(Connections, Link):
                      any(len(messages) >= count for _, messages in answers))
 
     async def _by_unique_key(self, topic: str, key: str) -> ReceivedMessage:
-        found = await self._query(topic, key, QUERY_COUNT_MAX, 0, checks.I64_MAX, unique=True)
+        found = await self._query(topic, key, QUERY_COUNT_MAX, 0, arguments.I64_MAX, unique=True)
         copies = [message for message in found if message.message_id == key]
         if not copies:
             if found.unreachable:
@@ -160,7 +161,8 @@ class Messages(Connections, Link):
 
     @limited
     async def read(
-        self, topic: str, *, begin: checks.Moment | None = None, end: checks.Moment | None = None,
+        self, topic: str, *, begin: arguments.Moment | None = None,
+        end: arguments.Moment | None = None,
         expression: str = "*", sql: bool = False, count: int = 128, broker_name: str | None = None,
         queue_id: int | None = None,
     ) -> Found[ReceivedMessage]:
@@ -174,12 +176,12 @@ class Messages(Connections, Link):
         In the order in which they were stored. Raises ConfigError, NoRouteError.
         """
         check_topic(topic)
-        checks.number(count, "count", 1, READ_COUNT_MAX)
-        checks.flag(sql, "sql")
+        arguments.number(count, "count", 1, READ_COUNT_MAX)
+        arguments.flag(sql, "sql")
         if queue_id is not None:
-            checks.number(queue_id, "queue_id", 0, checks.I32_MAX)
-        begin_ms = None if begin is None else checks.moment_ms(begin, "begin", now())
-        end_ms = None if end is None else checks.moment_ms(end, "end", now())
+            arguments.number(queue_id, "queue_id", 0, arguments.I32_MAX)
+        begin_ms = None if begin is None else arguments.moment_ms(begin, "begin", now())
+        end_ms = None if end is None else arguments.moment_ms(end, "end", now())
         try:
             subscription = parse_subscription(
                 topic, expression, now_ms(), EXPRESSION_SQL92 if sql else EXPRESSION_TAG)
@@ -273,9 +275,9 @@ class Messages(Connections, Link):
         broker   ask this one, `host:port` or a name, instead of the queue's master
         Raises BrokerError for a queue that does not exist; an offset outside gives no entries.
         """
-        checks.message_queue(queue)
-        checks.number(index, "index")
-        checks.number(count, "count", 1, 10_000)
+        arguments.message_queue(queue)
+        arguments.number(index, "index")
+        arguments.number(count, "count", 1, 10_000)
         if group is not None:
             check_group(group)
         target = await self._address(queue.broker_name if broker is None else broker)

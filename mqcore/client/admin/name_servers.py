@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document, header_number, properties_text, settings_of
 from mqcore.client.admin.link import SUCCESS, Link, Target, limited
 from mqcore.wire.codes import RequestCode, ResponseCode
@@ -17,7 +17,7 @@ class NameServerCalls(Link):
     async def kv(self, namespace: str, key: str) -> str | None:
         """The value of `key` in a namespace of a name server's table (101); None: there is none."""
         answer = await self._ask_name_server(RequestCode.GET_KV_CONFIG, {
-            "namespace": checks.text(namespace, "namespace"), "key": checks.text(key, "key"),
+            "namespace": arguments.text(namespace, "namespace"), "key": arguments.text(key, "key"),
         }, accept=(*SUCCESS, ResponseCode.QUERY_NOT_FOUND))
         return (answer.ext or {}).get("value") if answer.code in SUCCESS else None
 
@@ -25,7 +25,8 @@ class NameServerCalls(Link):
     async def kv_of(self, namespace: str) -> Mapping[str, str]:
         """All keys and values of a namespace (219)."""
         answer = await self._ask_name_server(
-            RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": checks.text(namespace, "namespace")},
+            RequestCode.GET_KVLIST_BY_NAMESPACE,
+            {"namespace": arguments.text(namespace, "namespace")},
             accept=(*SUCCESS, ResponseCode.QUERY_NOT_FOUND))
         if answer.code not in SUCCESS:
             return MappingProxyType({})
@@ -35,14 +36,14 @@ class NameServerCalls(Link):
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
         """Set the value of `key` in a namespace (updateKvConfig)."""
         await self._to_each("setting a value", RequestCode.PUT_KV_CONFIG, {
-            "namespace": checks.text(namespace, "namespace"), "key": checks.text(key, "key"),
-            "value": checks.text(value, "value")})
+            "namespace": arguments.text(namespace, "namespace"), "key": arguments.text(key, "key"),
+            "value": arguments.text(value, "value")})
 
     @limited
     async def delete_kv(self, namespace: str, key: str) -> None:
         """Delete `key` from a namespace (deleteKvConfig); also when it is not there."""
         await self._to_each("deleting a value", RequestCode.DELETE_KV_CONFIG, {
-            "namespace": checks.text(namespace, "namespace"), "key": checks.text(key, "key")})
+            "namespace": arguments.text(namespace, "namespace"), "key": arguments.text(key, "key")})
 
     @limited
     async def name_server_config(self, name_server: str | None = None) -> Mapping[str, str]:
@@ -52,13 +53,13 @@ class NameServerCalls(Link):
         """
         if name_server is None:
             return settings_of((await self._ask_name_server(RequestCode.GET_NAMESRV_CONFIG)).body)
-        checks.address(name_server, "name_server")
+        arguments.address(name_server, "name_server")
         return settings_of((await self._ask(name_server, RequestCode.GET_NAMESRV_CONFIG)).body)
 
     @limited
     async def update_name_server_config(self, settings: Mapping[str, object]) -> None:
         """Change settings of all name servers (318); BrokerError 16: one that may not change."""
-        body = properties_text(checks.pairs(settings, "settings"))
+        body = properties_text(arguments.pairs(settings, "settings"))
         await self._write(
             "changing settings of name servers", self._all_name_servers(),
             lambda target: self._ask(target.address, RequestCode.UPDATE_NAMESRV_CONFIG, body=body))
@@ -80,7 +81,7 @@ class NameServerCalls(Link):
         return await self._perm(RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount", broker_name)
 
     async def _perm(self, code: RequestCode, count: str, broker_name: str) -> dict[str, int]:
-        checks.text(broker_name, "broker_name")
+        arguments.text(broker_name, "broker_name")
 
         async def one(target: Target) -> int:
             answer = await self._ask(target.address, code, {"brokerName": broker_name})

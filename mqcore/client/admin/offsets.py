@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document, header_number, when
 from mqcore.client.admin.groups import Groups
 from mqcore.client.admin.link import (
@@ -101,18 +101,19 @@ class Offsets(Groups, Link):
         return await self._queue_number(queue, RequestCode.GET_MIN_OFFSET)
 
     @limited
-    async def offset_at(self, queue: MessageQueue, at: checks.Moment) -> int:
+    async def offset_at(self, queue: MessageQueue, at: arguments.Moment) -> int:
         """The offset of the message of a queue that was stored nearest to a time.
 
         at   a datetime with a zone, "now", "1h ago", or ISO 8601
         """
-        at_ms = checks.moment_ms(at, "at", now())
+        at_ms = arguments.moment_ms(at, "at", now())
         return await self._queue_number(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, at_ms)
 
     @limited
     async def earliest_store_time(self, queue: MessageQueue) -> datetime | None:
         """When the first message of a queue was stored; None: it has none."""
-        target = await self._address(checks.message_queue(queue).broker_name, "queue.broker_name")
+        arguments.message_queue(queue)
+        target = await self._address(queue.broker_name, "queue.broker_name")
         answer = await self._ask(target.address, RequestCode.GET_EARLIEST_MSG_STORETIME,
                                  {"topic": queue.topic, "queueId": str(queue.queue_id)})
         return when(header_number(answer, "timestamp", target.address))
@@ -120,7 +121,8 @@ class Offsets(Groups, Link):
     async def _queue_number(
         self, queue: MessageQueue, code: RequestCode, at_ms: int | None = None
     ) -> int:
-        target = await self._address(checks.message_queue(queue).broker_name, "queue.broker_name")
+        arguments.message_queue(queue)
+        target = await self._address(queue.broker_name, "queue.broker_name")
         return await self._offset(target, queue, code, at_ms)
 
     async def _offset(
@@ -137,7 +139,8 @@ class Offsets(Groups, Link):
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
         """What a group committed for a queue; None: nothing."""
         check_group(group)
-        target = await self._address(checks.message_queue(queue).broker_name, "queue.broker_name")
+        arguments.message_queue(queue)
+        target = await self._address(queue.broker_name, "queue.broker_name")
         return await self._committed(target, group, queue)
 
     async def _committed(self, target: Target, group: str, queue: MessageQueue) -> int | None:
@@ -156,8 +159,9 @@ class Offsets(Groups, Link):
         Members that are online commit their own over it: `reset_offsets` tells them.
         """
         check_group(group)
-        checks.number(offset, "offset")
-        target = await self._address(checks.message_queue(queue).broker_name, "queue.broker_name")
+        arguments.number(offset, "offset")
+        arguments.message_queue(queue)
+        target = await self._address(queue.broker_name, "queue.broker_name")
         await self._commit(target, group, queue, offset)
 
     async def _commit(self, target: Target, group: str, queue: MessageQueue, offset: int) -> None:
@@ -230,7 +234,7 @@ class Offsets(Groups, Link):
         ext: Ext = {
             "topic": check_topic(topic),
             "compareGroup": check_group(compare_group, "compare_group"),
-            "filterGroups": ",".join(checks.names(filter_groups, "filter_groups")),
+            "filterGroups": ",".join(arguments.names(filter_groups, "filter_groups")),
         }
         target = await self._address(broker)
         answer = await self._ask(target.address, RequestCode.QUERY_CORRECTION_OFFSET, ext)
@@ -247,7 +251,7 @@ class Offsets(Groups, Link):
         """
         check_group(group)
         if client_id is not None:
-            checks.text(client_id, "client_id")
+            arguments.text(client_id, "client_id")
 
         async def one(target: Target) -> list[ClientOffsets]:
             answer = await self._ask(
@@ -282,8 +286,8 @@ class Offsets(Groups, Link):
         """
         check_group(group)
         check_topic(topic)
-        checks.flag(force, "force")
-        checks.flag(dry_run, "dry_run")
+        arguments.flag(force, "force")
+        arguments.flag(dry_run, "dry_run")
         aim = _aim(to)
         by_master = await self._queues_by_master(topic)
         what = f"resetting {group} on topic {topic}"
@@ -390,9 +394,9 @@ def _joined(parts: Iterable[Sequence[QueueReset]]) -> tuple[QueueReset, ...]:
 
 def _aim(to: ResetTo) -> _Aim:
     if isinstance(to, int):
-        return _Aim(offset=checks.number(to, "to"))
+        return _Aim(offset=arguments.number(to, "to"))
     if to == EARLIEST:
         return _Aim(timestamp_ms=0)
     if to == LATEST:
         return _Aim()
-    return _Aim(timestamp_ms=checks.moment_ms(to, "to", now()))
+    return _Aim(timestamp_ms=arguments.moment_ms(to, "to", now()))

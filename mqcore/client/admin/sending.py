@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.link import Found, Link, limited, some_at_once
 from mqcore.client.admin.messages import QUERY_COUNT_MAX, READ_COUNT_MAX, Messages
 from mqcore.client.core.options import check_group, check_topic
@@ -81,10 +81,10 @@ class AdminSends(Messages, Link):
         queue                                 to this one; None: any
         Raises ConfigError, NoRouteError, BrokerError, RemotingError.
         """
-        message = _message(check_topic(topic), body, tags, checks.names(keys, "keys"),
+        message = _message(check_topic(topic), body, tags, arguments.names(keys, "keys"),
                            properties or {})
         if queue is not None:
-            checks.message_queue(queue)
+            arguments.message_queue(queue)
         else:
             queue = (await self._writable(topic))[0]
         async with self._producer() as producer:
@@ -109,8 +109,8 @@ class AdminSends(Messages, Link):
         count         how often, 1 to 1000; each stores a message of `size` bytes
         broker_name   only to queues of that broker (sendMsgStatus)
         """
-        checks.number(count, "count", 1, 1_000)
-        checks.number(size, "size", 1, BODY_SIZE_MAX)
+        arguments.number(count, "count", 1, 1_000)
+        arguments.number(size, "size", 1, BODY_SIZE_MAX)
         queues = await self._writable(check_topic(topic), broker_name)
         found = []
         async with self._producer() as producer:
@@ -129,8 +129,8 @@ class AdminSends(Messages, Link):
 
     @limited
     async def dead_letters(
-        self, group: str, *, begin: checks.Moment | None = None,
-        end: checks.Moment | None = None, count: int = 128,
+        self, group: str, *, begin: arguments.Moment | None = None,
+        end: arguments.Moment | None = None, count: int = 128,
     ) -> Found[DeadLetter]:
         """
         The messages that a group gave up, in the order in which it did.
@@ -140,7 +140,7 @@ class AdminSends(Messages, Link):
         A group without any gives none.
         """
         topic = DLQ_PREFIX + check_group(group)
-        checks.number(count, "count", 1, READ_COUNT_MAX)
+        arguments.number(count, "count", 1, READ_COUNT_MAX)
         if await self._route(topic) is None:
             return Found(())
         found = await self.read(topic, begin=begin, end=end, count=count)
@@ -161,7 +161,7 @@ class AdminSends(Messages, Link):
         Each has its own result or error. Raises ConfigError.
         """
         check_group(group)
-        checks.one_of(to, "to", ("group", "topic"))
+        arguments.one_of(to, "to", ("group", "topic"))
         for letter in _checked(letters):
             if letter.group != group:
                 raise ConfigError(f"letters: expected dead letters of group {group}, found"
@@ -199,7 +199,7 @@ class AdminSends(Messages, Link):
 
         letters, to   as of `resend_dead_letters`
         """
-        checks.one_of(to, "to", ("group", "topic"))
+        arguments.one_of(to, "to", ("group", "topic"))
         _checked(letters)
         found: set[str] = set()
 
@@ -208,7 +208,7 @@ class AdminSends(Messages, Link):
             if not topic or await self._route(topic) is None:
                 return
             copies = await self._query(topic, letter.message.message_id, QUERY_COUNT_MAX, 0,
-                                       checks.I64_MAX, unique=True)
+                                       arguments.I64_MAX, unique=True)
             place = letter.message.offset_message_id
             if any(copy.properties.get(REDRIVEN_FROM) == place for copy in copies):
                 found.add(place)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
 from mqcore.client.admin.groups import Groups
 from mqcore.client.admin.link import (
@@ -80,8 +80,8 @@ class Statistics(Groups, Link):
         key      `topic`, or `topic@group` for the counts of groups
         broker   `host:port` or a name
         """
-        checks.text(name, "name")
-        checks.text(key, "key")
+        arguments.text(name, "name")
+        arguments.text(key, "key")
         return await self._stats(await self._address(broker), name, key)
 
     async def _stats(self, target: Target, name: str, key: str) -> Stats | None:
@@ -103,7 +103,7 @@ class Statistics(Groups, Link):
 
         active_only   leave out what had no message for 24 hours
         """
-        checks.flag(active_only, "active_only")
+        arguments.flag(active_only, "active_only")
         topics = [check_topic(topic)] if topic is not None else [
             name for name in await self.topics()
             if not name.startswith((RETRY_PREFIX, DLQ_PREFIX))]

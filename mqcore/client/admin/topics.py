@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
 from mqcore.client.admin.link import Found, Link, Target, Unreachable, limited
 from mqcore.client.core.options import check_topic
@@ -80,12 +80,12 @@ class Topics(Link):
 
         user_only   leave out the brokers' own topics, and those of retries and dead letters
         """
-        checks.flag(user_only, "user_only")
+        arguments.flag(user_only, "user_only")
         if cluster is None:
             answer = await self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         else:
             answer = await self._ask_name_server(
-                RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": checks.text(cluster, "cluster")})
+                RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": arguments.text(cluster, "cluster")})
         names = set(document(answer, "name server").texts("topicList"))
         if user_only:
             names -= set(await self.system_topics())
@@ -107,7 +107,7 @@ class Topics(Link):
     @limited
     async def unit_topics(self, kind: str = "unit") -> tuple[str, ...]:
         """Topics by the bits of units: kind "unit", "unit-sub" or "unit-sub-only" (311 to 313)."""
-        checks.one_of(kind, "kind", tuple(UNIT_CODES))
+        arguments.one_of(kind, "kind", tuple(UNIT_CODES))
         answer = await self._ask_name_server(UNIT_CODES[kind])
         return tuple(sorted(document(answer, "name server").texts("topicList")))
 
@@ -189,11 +189,11 @@ class Topics(Link):
         failed and who did it; RequestTimeout when it is made and no name server tells of it.
         """
         check_topic(topic)
-        checks.number(queues, "queues", 1, QUEUE_COUNT_MAX)
+        arguments.number(queues, "queues", 1, QUEUE_COUNT_MAX)
         _check_counts(read_queues, write_queues, perm)
         for parameter, value in (("order", order), ("unit", unit), ("has_unit_sub", has_unit_sub),
                                  ("multi_tag", multi_tag)):
-            checks.flag(value, parameter)
+            arguments.flag(value, parameter)
         config = TopicConfig(
             topic, queues if read_queues is None else read_queues,
             queues if write_queues is None else write_queues, perm,
@@ -323,10 +323,10 @@ class Topics(Link):
         value   `broker:queues;...`
         """
         check_topic(topic)
-        for part in checks.text(value, "value").split(";"):
+        for part in arguments.text(value, "value").split(";"):
             name, found, count = part.rpartition(":")
             if not (found and name and count.isascii() and count.isdigit()):
-                checks.one_of(value, "value", ("broker:queues;broker:queues",))
+                arguments.one_of(value, "value", ("broker:queues;broker:queues",))
         await self._put_order(topic, value)
 
     @limited
@@ -362,8 +362,8 @@ class Topics(Link):
 
 def _check_counts(read_queues: int | None, write_queues: int | None, perm: int | None) -> None:
     if read_queues is not None:
-        checks.number(read_queues, "read_queues", 0, QUEUE_COUNT_MAX)
+        arguments.number(read_queues, "read_queues", 0, QUEUE_COUNT_MAX)
     if write_queues is not None:
-        checks.number(write_queues, "write_queues", 0, QUEUE_COUNT_MAX)
+        arguments.number(write_queues, "write_queues", 0, QUEUE_COUNT_MAX)
     if perm is not None:
-        checks.number(perm, "perm", 0, PERM_READ | PERM_WRITE | PERM_INHERIT)
+        arguments.number(perm, "perm", 0, PERM_READ | PERM_WRITE | PERM_INHERIT)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import when
 from mqcore.client.admin.link import Link, Unreachable, limited, now_ms
 from mqcore.client.admin.messages import QUERY_COUNT_MAX, Messages
@@ -86,7 +86,7 @@ class Traces(Messages, Link):
         trace_topic   where its clients write traces
         Nothing known: empty. Raises NoRouteError when there is no trace topic.
         """
-        checks.text(message_id, "message_id")
+        arguments.text(message_id, "message_id")
         found = await self._query(check_topic(trace_topic, "trace_topic"), message_id,
                                   QUERY_COUNT_MAX, 0, now_ms(), unique=False)
         return _trace(message_id, list(found), found.unreachable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document
 from mqcore.client.admin.link import Found, Link, limited, some_at_once
 from mqcore.client.admin.messages import Messages
@@ -93,7 +93,7 @@ class Tracking(Messages, Link):
         message_id         the broker's id of the message; of a client's id with its topic
         """
         check_group(group)
-        checks.text(client_id, "client_id")
+        arguments.text(client_id, "client_id")
         message = await self.message(message_id, topic=topic)
         host, port = message.store_host
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

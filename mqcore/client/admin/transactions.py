@@ -7,7 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from mqcore.client.admin import checks
+from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import when
 from mqcore.client.admin.link import Found, Link, Target, limited, some_at_once
 from mqcore.client.admin.messages import Messages
@@ -75,7 +75,7 @@ class Transactions(Messages, Link):
         broker   `host:port` or a name
         limit    at most so many; `more` says that there are more
         """
-        checks.number(limit, "limit", 1, LIMIT_MAX)
+        arguments.number(limit, "limit", 1, LIMIT_MAX)
         target = await self._address(broker)
         settled = await self._settled(target)
         first, end = await self._bounds(target, HALF_TOPIC)
@@ -141,7 +141,7 @@ class Transactions(Messages, Link):
     # -- inside -----------------------------------------------------------------------------------
 
     async def _half_record(self, message_id: str, broker: str | None) -> tuple[Target, Record]:
-        checks.text(message_id, "message_id")
+        arguments.text(message_id, "message_id")
         try:
             host, port, position = parse_offset_message_id(message_id)
         except ValueError as error:

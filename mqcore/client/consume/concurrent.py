@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mqcore.client.consume.held import Held
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.hooked import HookedCall
 from mqcore.client.consume.listener import ALL_DONE, Outcome
 from mqcore.client.consume.send_back import SendBack
@@ -35,8 +35,8 @@ OVERDUE_LOOK_S_MAX = 30.0
 
 log: Final = logging.getLogger("mqcore.client")
 
-Chunk = tuple[Held, list[ReceivedMessage]]
-Done = tuple[Held, list[ReceivedMessage], Outcome, float]
+Chunk = tuple[AssignedQueue, list[ReceivedMessage]]
+Done = tuple[AssignedQueue, list[ReceivedMessage], Outcome, float]
 Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 
@@ -45,7 +45,9 @@ class _Call:
 
     __slots__ = ("held", "messages", "started", "warned")
 
-    def __init__(self, held: Held, messages: list[ReceivedMessage], started: float) -> None:
+    def __init__(
+        self, held: AssignedQueue, messages: list[ReceivedMessage], started: float
+    ) -> None:
         self.held = held
         self.messages = messages
         self.started = started
@@ -70,7 +72,7 @@ class _Worker:
         self.task: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
 
-    def begin(self, held: Held, messages: list[ReceivedMessage], now: float) -> _Call:
+    def begin(self, held: AssignedQueue, messages: list[ReceivedMessage], now: float) -> _Call:
         self.call = call = _Call(held, messages, now)
         return call
 
@@ -110,7 +112,7 @@ class ConcurrentService:
 
     # -- what the member tells --------------------------------------------------------------------
 
-    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         size = self._batch
         if size == 1:
             self._backlog.extend([(held, [message]) for message in messages])
@@ -119,7 +121,7 @@ class ConcurrentService:
                                  for at in range(0, len(messages), size))
         self._more()
 
-    def is_busy(self, held: Held) -> bool:
+    def is_busy(self, held: AssignedQueue) -> bool:
         return any(call.held is held for call in self._calls())
 
     def _calls(self) -> list[_Call]:
@@ -281,7 +283,9 @@ class ConcurrentService:
         held.done(messages[:accepted])
         await self._again(held, messages[accepted:], outcome.delay_level)
 
-    async def _again(self, held: Held, messages: list[ReceivedMessage], delay_level: int) -> None:
+    async def _again(
+        self, held: AssignedQueue, messages: list[ReceivedMessage], delay_level: int
+    ) -> None:
         """Send messages back; what no broker takes comes again here (client.md 4.11)."""
         for message in messages:
             if not held.messages.unfinished(message):
@@ -295,7 +299,7 @@ class ConcurrentService:
             if not held.dropped:
                 held.done([message])
 
-    def _resubmit(self, held: Held, message: ReceivedMessage) -> None:
+    def _resubmit(self, held: AssignedQueue, message: ReceivedMessage) -> None:
         def again() -> None:
             self._resubmits.discard(handle)
             if not self._stopped and not held.dropped:
@@ -341,7 +345,7 @@ class ConcurrentService:
             worker.task.cancel()
 
 
-def _succeeded(held: Held, messages: list[ReceivedMessage], took: float) -> None:
+def _succeeded(held: AssignedQueue, messages: list[ReceivedMessage], took: float) -> None:
     counts = held.counts
     counts.calls += 1
     counts.call_s += took

@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
-from mqcore.client.consume.held import Held
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.hooked import CallResult, ConsumeHookContext, ConsumerHooks
 from mqcore.client.consume.send_back import SendBack
 from mqcore.client.consume.watch import Slow
@@ -28,7 +28,7 @@ class Handed(ReceivedMessage):
 
     _context: ConsumeHookContext | None
     _desk: Desk
-    _held: Held
+    _held: AssignedQueue
     _since: float
 
 
@@ -44,19 +44,19 @@ class Desk:
         self._hooks = hooks
         self._timeout = timeout
         self._send_back = send_back
-        self._waiting: deque[tuple[Held, Handed]] = deque()
+        self._waiting: deque[tuple[AssignedQueue, Handed]] = deque()
         self._out: dict[Handed, None] = {}      # in the order in which they were handed out
         self._came = asyncio.Event()
         self._timers: set[asyncio.TimerHandle] = set()
         self.is_closed: bool = False
 
-    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         wanted = held.without(messages, self._hooks.wanted(messages, held.shown))
         self._waiting.extend([(held, message) for message in wanted
                               if isinstance(message, Handed)])
         self._came.set()
 
-    def is_busy(self, held: Held) -> bool:
+    def is_busy(self, held: AssignedQueue) -> bool:
         return any(message._held is held for message in self._out)
 
     @property
@@ -152,7 +152,7 @@ class Desk:
         context, message._context = message._context, None
         self._hooks.settled(context, result)
 
-    def _resubmit(self, held: Held, message: Handed) -> None:
+    def _resubmit(self, held: AssignedQueue, message: Handed) -> None:
         """No broker took it: it comes again here."""
         message.reconsume_times += 1
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Unpack
 
 from mqcore.client.config import split_addresses
 from mqcore.client.consume import pulling
-from mqcore.client.consume.held import Held
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.hooked import ConsumerHooks
 from mqcore.client.consume.inspection import Inspection
 from mqcore.client.consume.member import GroupMember
@@ -113,7 +113,7 @@ class AsyncLitePullConsumer(Role):
         self._inspection = Inspection(self._instance, self._member, settings)
         self._hooks = ConsumerHooks(group, config, settings)
         self._is_assigned: bool | None = None
-        self._batches: deque[tuple[Held, list[ReceivedMessage]]] = deque()
+        self._batches: deque[tuple[AssignedQueue, list[ReceivedMessage]]] = deque()
         self._cached = 0
         self._came = asyncio.Event()
         self._next_commit = 0.0
@@ -124,7 +124,7 @@ class AsyncLitePullConsumer(Role):
 
     # -- of the member ----------------------------------------------------------------------------
 
-    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         """Of the member: messages came."""
         messages = held.without(messages, self._hooks.wanted(messages, held.shown))
         self._batches.append((held, messages))
@@ -133,7 +133,7 @@ class AsyncLitePullConsumer(Role):
             self._member.has_room.clear()
         self._came.set()
 
-    def is_busy(self, held: Held) -> bool:
+    def is_busy(self, held: AssignedQueue) -> bool:
         """Of the member: what was polled does not keep a queue here."""
         return False
 
@@ -246,7 +246,7 @@ class AsyncLitePullConsumer(Role):
     # -- positions --------------------------------------------------------------------------------
 
     @staticmethod
-    def _mark(queues: Iterable[Held]) -> None:
+    def _mark(queues: Iterable[AssignedQueue]) -> None:
         """What was polled may be committed."""
         for held in queues:
             held.marked = held.messages.commit_offset
@@ -335,7 +335,7 @@ class AsyncLitePullConsumer(Role):
     def _wrapped(self, queue: MessageQueue) -> MessageQueue:
         return MessageQueue(self._instance.wrap(queue.topic), queue.broker_name, queue.queue_id)
 
-    def _assigned(self, queue: MessageQueue) -> Held:
+    def _assigned(self, queue: MessageQueue) -> AssignedQueue:
         held = self._member.held.get(self._wrapped(queue))
         if held is None:
             raise ClientError(f"{queue} is not assigned")

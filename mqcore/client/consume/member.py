@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from weakref import WeakValueDictionary
 
 from mqcore.client.consume import pulling
-from mqcore.client.consume.held import Held
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.locks import BROKER_LOCK_LIFE_S, LOCK_LIFE_S, RENEW_S, QueueLocks
 from mqcore.client.consume.puller import Puller, Sink
 from mqcore.client.consume.rules import Rules
@@ -56,7 +56,7 @@ class GroupMember:
         self.rules = rules
         self.subscriptions: dict[str, Subscription] = {}
         self.filters: dict[str, Subscription] = {}          # of assigned topics
-        self.held: dict[MessageQueue, Held] = {}
+        self.held: dict[MessageQueue, AssignedQueue] = {}
         self.stats: dict[str, TopicCounts] = {}
         self.limits: Limits = rules.limits
         self.started_ms: int = 0
@@ -66,7 +66,7 @@ class GroupMember:
         self._locks = QueueLocks(instance, rules.group)
         self._sharing = Sharing(instance, rules.group)
         self._puller = Puller(instance, rules, self, sink)
-        self._leaving: dict[MessageQueue, Held] = {}
+        self._leaving: dict[MessageQueue, AssignedQueue] = {}
         self._fixed: set[MessageQueue] | None = None        # assigned by hand
         self._tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
@@ -367,10 +367,11 @@ class GroupMember:
             return
         shown = self._instance.shown(queue)
         counts = self.stats.setdefault(queue.topic, TopicCounts()).now
-        self._hold(Held(queue, shown, begin, time.monotonic(), counts, orderly=self.rules.orderly,
-                        locked=self.rules.locks, is_marked=self.rules.manual_commit))
+        self._hold(AssignedQueue(
+            queue, shown, begin, time.monotonic(), counts, orderly=self.rules.orderly,
+            locked=self.rules.locks, is_marked=self.rules.manual_commit))
 
-    def _hold(self, held: Held) -> None:
+    def _hold(self, held: AssignedQueue) -> None:
         self.held[held.queue] = held
         held.pulls = self._instance.spawn(self._puller.loop(held))
 
@@ -385,7 +386,7 @@ class GroupMember:
         assert isinstance(begin, int)
         return begin
 
-    async def _give_up(self, held: Held) -> None:
+    async def _give_up(self, held: AssignedQueue) -> None:
         """The queue goes to another member: commit what is done; the rest is theirs."""
         held.drop()
         if self.rules.orderly:
@@ -393,7 +394,7 @@ class GroupMember:
         await self._commit({held.queue: held})
         await self._let_go(held)
 
-    async def _let_go(self, held: Held) -> None:
+    async def _let_go(self, held: AssignedQueue) -> None:
         """No longer held; unlocked when nobody works on it any more (M1)."""
         if self.held.get(held.queue) is held:
             del self.held[held.queue]
@@ -405,7 +406,7 @@ class GroupMember:
         elif self.rules.locks:
             await self._locks.unlock([held.queue])
 
-    async def _unlock_later(self, held: Held) -> None:
+    async def _unlock_later(self, held: AssignedQueue) -> None:
         while self._sink.is_busy(held):
             await asyncio.sleep(SETTLE_S)
         del self._leaving[held.queue]
@@ -413,7 +414,7 @@ class GroupMember:
             await self._locks.unlock([held.queue])
         self._wake.set()
 
-    async def _settled(self, held: Held, timeout: float) -> None:
+    async def _settled(self, held: AssignedQueue, timeout: float) -> None:
         """Wait until nobody works on it, for a time."""
         deadline = time.monotonic() + timeout
         while self._sink.is_busy(held) and time.monotonic() < deadline:
@@ -421,7 +422,7 @@ class GroupMember:
 
     # -- locks ------------------------------------------------------------------------------------
 
-    def is_locked(self, held: Held) -> bool:
+    def is_locked(self, held: AssignedQueue) -> bool:
         """Whether this member may work on an orderly queue now."""
         return not self.rules.locks or time.monotonic() - held.last_lock < LOCK_LIFE_S
 
@@ -464,10 +465,12 @@ class GroupMember:
         except RocketMQError as error:
             log.warning("%s: offset %d could not be stored: %s", queue, offset, error)
 
-    def _kept(self) -> dict[MessageQueue, Held]:
+    def _kept(self) -> dict[MessageQueue, AssignedQueue]:
         return {queue: held for queue, held in self.held.items() if not held.dropped}
 
-    async def _commit(self, queues: Mapping[MessageQueue, Held], *, wait: bool = False) -> None:
+    async def _commit(
+        self, queues: Mapping[MessageQueue, AssignedQueue], *, wait: bool = False
+    ) -> None:
         """What the store does not have yet; with `wait` what this member ever moved, too, until the
         brokers have it: a one-way commit may have been lost."""
         offsets = {

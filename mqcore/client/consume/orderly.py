@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from mqcore.client.consume.held import Held
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.hooked import HookedCall
 from mqcore.client.consume.listener import ConsumeStatus, Outcome
 from mqcore.client.consume.send_back import SendBack
@@ -35,7 +35,7 @@ class OrderlyService:
     def __init__(
         self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,
         suspend: float, retries_max: int, send_back: SendBack,
-        is_locked: Callable[[Held], bool], broadcast: bool, spawn: Spawn, slow: Slow,
+        is_locked: Callable[[AssignedQueue], bool], broadcast: bool, spawn: Spawn, slow: Slow,
     ) -> None:
         """`timeout` seconds of a call are only warned of, and told to `slow`; `suspend` before
         messages come again."""
@@ -50,20 +50,20 @@ class OrderlyService:
         self._spawn = spawn
         self._slow = slow
         self._slots = asyncio.Semaphore(concurrency)
-        self._calls: dict[Held, tuple[float, list[ReceivedMessage]]] = {}
+        self._calls: dict[AssignedQueue, tuple[float, list[ReceivedMessage]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._threads = None if call.is_async else ListenerThreads(concurrency)
         self.calls: int = 0
 
-    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         if not held.consuming and not self._stopped:
             held.consuming = True
             task = self._spawn(self._consume(held))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def is_busy(self, held: Held) -> bool:
+    def is_busy(self, held: AssignedQueue) -> bool:
         return held in self._calls
 
     @property
@@ -88,7 +88,7 @@ class OrderlyService:
             self._threads.close()
         return late
 
-    async def _consume(self, held: Held) -> None:
+    async def _consume(self, held: AssignedQueue) -> None:
         queue = held.messages
         assert isinstance(queue, OrderlyQueue)
         try:
@@ -108,7 +108,7 @@ class OrderlyService:
         finally:
             held.consuming = False
 
-    async def _next(self, held: Held, queue: OrderlyQueue[ReceivedMessage]) -> float:
+    async def _next(self, held: AssignedQueue, queue: OrderlyQueue[ReceivedMessage]) -> float:
         """One call; how many seconds the queue stands still after it."""
         messages = queue.take(self._batch)
         started = time.monotonic()
@@ -131,7 +131,7 @@ class OrderlyService:
                 queue.make_again(messages)      # else the next commit would take them for done
             self._calls.pop(held, None)
 
-    async def _called(self, held: Held, messages: list[ReceivedMessage]) -> Outcome:
+    async def _called(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> Outcome:
         if self._threads is None:
             outcome = await self._call.call(messages, held.shown)
             await asyncio.sleep(0)
@@ -139,8 +139,8 @@ class OrderlyService:
         return await self._threads.run(lambda: self._call.call_here(messages, held.shown))
 
     async def _finish(
-        self, held: Held, queue: OrderlyQueue[ReceivedMessage], messages: list[ReceivedMessage],
-        outcome: Outcome, took: float,
+        self, held: AssignedQueue, queue: OrderlyQueue[ReceivedMessage],
+        messages: list[ReceivedMessage], outcome: Outcome, took: float,
     ) -> float:
         counts = held.counts
         counts.calls += 1

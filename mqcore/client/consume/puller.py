@@ -7,7 +7,7 @@ import time
 from typing import Final, Protocol
 
 from mqcore.client.consume import pulling
-from mqcore.client.consume.held import Held
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.rules import Rules
 from mqcore.client.core import flow
 from mqcore.client.core.rebalance import Limits
@@ -26,10 +26,10 @@ log: Final = logging.getLogger("mqcore.client")
 class Sink(Protocol):
     """What a role does with messages."""
 
-    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         """New messages of a held queue."""
 
-    def is_busy(self, held: Held) -> bool:
+    def is_busy(self, held: AssignedQueue) -> bool:
         """Whether the application works on messages of it right now."""
 
 
@@ -42,7 +42,7 @@ class Host(Protocol):
     going: asyncio.Event
     has_room: asyncio.Event
 
-    def is_locked(self, held: Held) -> bool: ...
+    def is_locked(self, held: AssignedQueue) -> bool: ...
 
     async def move(self, queue: MessageQueue, offset: int) -> None: ...
 
@@ -56,7 +56,7 @@ class Puller:
         self._host = host
         self._sink = sink
 
-    async def loop(self, held: Held) -> None:
+    async def loop(self, held: AssignedQueue) -> None:
         """Pull one queue until it is dropped."""
         broker_id, failures = MASTER_ID, 0
         host, orderly = self._host, self._rules.orderly
@@ -99,7 +99,7 @@ class Puller:
                 await asyncio.sleep(self._rules.pull_interval)
 
     async def _pull(
-        self, held: Held, subscription: Subscription, broker_id: int
+        self, held: AssignedQueue, subscription: Subscription, broker_id: int
     ) -> pulling.PullResult[ReceivedMessage]:
         rules = self._rules
         commit = None
@@ -117,7 +117,7 @@ class Puller:
         counts.pull_s += time.monotonic() - began
         return result
 
-    def _took(self, held: Held, result: pulling.PullResult[ReceivedMessage]) -> None:
+    def _took(self, held: AssignedQueue, result: pulling.PullResult[ReceivedMessage]) -> None:
         if held.queue.topic == self._rules.retry_topic:
             for message in result.messages:
                 message.topic = self._instance.unwrap(pulling.restore_topic(message))
@@ -126,7 +126,9 @@ class Puller:
         if fresh:
             self._sink.arrived(held, fresh)
 
-    async def _after_failure(self, held: Held, error: RocketMQError, failures: int) -> None:
+    async def _after_failure(
+        self, held: AssignedQueue, error: RocketMQError, failures: int
+    ) -> None:
         """`failures` one after the other, this one included."""
         code = error.response_code if isinstance(error, BrokerError) else None
         self._instance.doubt_routes(error)

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from mqcore.client.consume import pulling
+from mqcore.client.consume.assigned import AssignedQueue
 from mqcore.client.consume.concurrent import ConcurrentService
-from mqcore.client.consume.held import Held
 from mqcore.client.consume.hooked import ConsumerHooks, HookedCall
 from mqcore.client.consume.inspection import Inspection
 from mqcore.client.consume.listener import Listener, ListenerCall, is_async
@@ -139,12 +139,12 @@ class AsyncPushConsumer(Role):
 
     # -- of the member ----------------------------------------------------------------------------
 
-    def arrived(self, held: Held, messages: list[ReceivedMessage]) -> None:
+    def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         """Of the member: messages came."""
         wanted = self._hooks.wanted(messages, held.shown)
         self._service.arrived(held, held.without(messages, wanted))
 
-    def is_busy(self, held: Held) -> bool:
+    def is_busy(self, held: AssignedQueue) -> bool:
         """Of the member: whether the listener works on messages of this queue."""
         return self._service.is_busy(held)
 

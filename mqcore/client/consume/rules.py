@@ -15,7 +15,7 @@ from mqcore.wire.codes import RETRY_PREFIX
 class Rules:
     """Names as brokers know them, times in seconds.
 
-    manual_commit   nothing is committed before the role marks it (Held.marked)
+    manual_commit   nothing is committed before the role marks it (AssignedQueue.marked)
     """
 
     group: str

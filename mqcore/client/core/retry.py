@@ -57,7 +57,7 @@ class Tries:
         """The try that was begun did not go out."""
         self._left += 1
 
-    def goes_on(self, error: RocketMQError, now: float, codes: Collection[int]) -> bool:
+    def note_failure(self, error: RocketMQError, now: float, codes: Collection[int]) -> bool:
         """Note how a try failed. Whether to try again."""
         self._maybe_stored = self._maybe_stored or error.stored is None
         return self.has_more(now) and is_worth_a_retry(error, codes)
@@ -80,7 +80,7 @@ class Tries:
         """Whether another try is allowed."""
         return self._left > 0 and now < self.deadline
 
-    def settle(self, error: RocketMQError) -> RocketMQError:
+    def final_error(self, error: RocketMQError) -> RocketMQError:
         """The error of the whole send: if any try may have been stored, nobody knows."""
         if self._maybe_stored and error.stored is False:
             error.stored = None

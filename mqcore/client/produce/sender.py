@@ -388,7 +388,7 @@ class Sender:
             self._learning.add(sending.topic)
             self.instance.spawn(self._learn_new_topic(sending.topic))
         if result.status is not SendStatus.SEND_OK and self.config.retry_not_ok:
-            sending.keep = result
+            sending.stored_not_ok = result
             if sending.tries.has_more(self._loop.time()) and not self.is_closed:
                 self._go(sending)
                 return
@@ -406,7 +406,7 @@ class Sender:
             self._note(sending, failed=True)
         now = self._loop.time()
         pause: float | None = 0.0
-        if not sending.tries.goes_on(error, now, self.config.retry_codes):
+        if not sending.tries.note_failure(error, now, self.config.retry_codes):
             pause = sending.tries.pause(error, now)
         if pause is None or self.is_closed:
             self._end(sending, None, error)
@@ -458,8 +458,8 @@ class Sender:
         """Tell its outcome; how many messages are still on their way."""
         left = self._settle(sending)
         if result is None:
-            result = sending.keep
-        sending.finish(result, error and sending.tries.settle(error))
+            result = sending.stored_not_ok
+        sending.finish(result, error and sending.tries.final_error(error))
         return left
 
     def _settle(self, sending: Sending) -> int:

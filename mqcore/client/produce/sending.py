@@ -79,9 +79,9 @@ class Sending(Waiter):
 
     __slots__ = (
         "after", "batch", "began", "body", "broker", "call", "chosen", "code", "connection",
-        "has_room", "here", "is_alone", "is_ended", "is_oneway", "keep", "key", "may_move",
+        "has_room", "here", "is_alone", "is_ended", "is_oneway", "key", "may_move",
         "message", "outcome", "properties", "queue", "sender", "sent_to", "shard", "size",
-        "sys_flag", "topic", "tries",
+        "stored_not_ok", "sys_flag", "topic", "tries",
     )
 
     def __init__(
@@ -109,7 +109,7 @@ class Sending(Waiter):
         self.outcome: OutcomeTaker | None = None
         self.call: Ended | None = None          # of hooks
         self.after: Callable[[Sending], None] | None = None     # called when the outcome is known
-        self.keep: SendResult | None = None     # of an earlier try that was stored, but not OK
+        self.stored_not_ok: SendResult | None = None    # of an earlier try: stored, but not OK
         self.sender: Owner | None = None
         self.here: int = 0                      # the opaque, if a thread writes and reads it itself
         self.has_room: bool | None = None

@@ -5,7 +5,7 @@ from mqcore.layout cimport FIGURE_SENDS, AppendHead, Latency
 from mqcore.net.identity cimport Identity
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.transport.transport cimport Transport
-from mqcore.store.log.append_end cimport AppendEnd, append_commit
+from mqcore.store.log.append_end cimport AppendEnd, append_finish
 
 cdef struct Appends:
     AppendEnd to_writer
@@ -20,7 +20,7 @@ cdef struct Appends:
 cdef inline void append_for(Appends* a, AppendHead* head) noexcept nogil:
     """Commit what a peer has sent: its result is an answer."""
     head.taken_us = <uint32_t>a.transport.steady_us
-    append_commit(&a.to_writer, head)
+    append_finish(&a.to_writer, head)
     a.in_flight += 1
     a.transport.slot.figures[FIGURE_SENDS] += head.record_count
 

@@ -27,7 +27,7 @@ from mqcore.layout cimport LONG_FRAMES_MAX
 from mqcore.net.identity cimport Identity
 from mqcore.net.remoting.frames cimport Request
 from mqcore.net.serving.asked cimport Asking
-from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.offset_commits cimport OffsetCommits
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.parked cimport Parking
 from mqcore.net.serving.requests_ring cimport RequestsRing
@@ -46,7 +46,7 @@ cdef struct Forwarding:
     Shm* shm
     const Identity* identity
     Parking* parking
-    Commits* commits
+    OffsetCommits* offset_commits
     RequestsRing* requests
     Limits* limits
     int32_t count                      # N5: shares of all connections' frames ...

@@ -27,7 +27,7 @@ from mqcore.net.remoting.frames cimport CLOSE_HEADER, RESPONSE_BIT
 from mqcore.net.remoting.headers cimport read_asker
 from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_STALL, HANDLE_WAIT, Asker
 from mqcore.net.serving.asked cimport asked_add, asked_orphaned
-from mqcore.net.serving.commits cimport commits_send
+from mqcore.net.serving.offset_commits cimport send_offset_commits
 from mqcore.net.serving.limits cimport limits_fly
 from mqcore.net.serving.parked cimport PARK_NOT, ParkedRequest, may_park, park_frame
 from mqcore.net.serving.peer cimport ForwardShare, forwarding_of, peer_of, say
@@ -35,7 +35,7 @@ from mqcore.net.serving.requests_ring cimport requests_claim, requests_publish
 from mqcore.net.transport.connections cimport connection_close
 from mqcore.net.transport.memory cimport memory_give, memory_return, memory_take
 from mqcore.net.transport.transport cimport connection_find
-from mqcore.shm.ring cimport ring_commit, ring_wait_for_room
+from mqcore.shm.ring cimport ring_finish, ring_wait_for_room
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.wire.codes cimport (
     REQUEST_HEART_BEAT,
@@ -185,7 +185,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
     head.parked = parked.id if parked != NULL else 0
     head.body_size = length - FRAME_HEADER_WORD - header_length
     memcpy(place + sizeof(ForwardHead), request.frame, sent)
-    ring_commit(&f.requests.ring, FORWARD_FRAME, sizeof(ForwardHead) + sent)
+    ring_finish(&f.requests.ring, FORWARD_FRAME, sizeof(ForwardHead) + sent)
     requests_publish(f.requests)
     count_forwarded(f, c, 1, sent)
     if park == PARK_NOT:
@@ -285,7 +285,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
             PART_NEXT if own.long_sent > 0 else 0) | (
             PART_MORE if own.long_sent + size < length else 0)
         memcpy(<uint8_t*>head + sizeof(ForwardHead), request.frame + own.long_sent, size)
-        ring_commit(&f.requests.ring, FORWARD_FRAME, <int32_t>sizeof(ForwardHead) + size)
+        ring_finish(&f.requests.ring, FORWARD_FRAME, <int32_t>sizeof(ForwardHead) + size)
         requests_publish(f.requests)
         own.long_sent += size
         count_forwarded(f, c, FORWARD_PART_SHARE, size)
@@ -454,7 +454,7 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
                 PART_MORE if f.repeat_sent + size < length else 0)
         memcpy(<uint8_t*>head + sizeof(ForwardHead), frame + f.repeat_sent, size)
         count_forwarded(f, c, 1 if whole else FORWARD_PART_SHARE, size)
-        ring_commit(&f.requests.ring, FORWARD_REPEATED, <int32_t>sizeof(ForwardHead) + size)
+        ring_finish(&f.requests.ring, FORWARD_REPEATED, <int32_t>sizeof(ForwardHead) + size)
         f.repeat_sent += size
     return True
 
@@ -478,7 +478,7 @@ cdef bint forward_word(Forwarding* f, int32_t kind, uint64_t connection) noexcep
         return False
     memset(head, 0, sizeof(ForwardHead))
     head.connection = connection
-    ring_commit(&f.requests.ring, kind, sizeof(ForwardHead))
+    ring_finish(&f.requests.ring, kind, sizeof(ForwardHead))
     requests_publish(f.requests)
     return True
 
@@ -486,10 +486,10 @@ cdef bint forward_word(Forwarding* f, int32_t kind, uint64_t connection) noexcep
 cdef bint forward_words(Forwarding* f) noexcept nogil:
     """Offsets, then the words that wait (N14); False: some still do."""
     cdef int32_t sent = 0
-    commits_send(f.commits)
+    send_offset_commits(f.offset_commits)
     if f.word_count == 0:
         return True
-    if f.commits.count > 0:             # others take over its queues where it has left them
+    if f.offset_commits.count > 0:             # others take over its queues where it has left them
         return False
     while sent < f.word_count and forward_word(f, f.words[sent].kind, f.words[sent].connection):
         sent += 1

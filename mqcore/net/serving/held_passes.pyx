@@ -111,7 +111,7 @@ cdef void take_arrivals(HeldPulls* held) noexcept nogil:
 
 
 cdef void walk_held(HeldPulls* held) noexcept nogil:
-    """Deadlines (H3), and each pull once a second: an arrival may have found no room."""
+    """Deadlines (held H3), and each pull once a second: an arrival may have found no room."""
     cdef int64_t work_end = held.transport.work + HELD_WORK
     cdef int32_t number
     cdef HeldPull* pull

@@ -8,7 +8,7 @@ from mqcore.net.remoting.say cimport Voice
 from mqcore.net.requests cimport Front
 from mqcore.net.serving.answers cimport Answers
 from mqcore.net.serving.appends cimport Appends
-from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.offset_commits cimport OffsetCommits
 from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.held_places cimport HeldPulls
@@ -47,7 +47,7 @@ cdef struct Server:
     HeldPulls held
     Pulls pulls
     RequestsRing requests
-    Commits commits
+    OffsetCommits offset_commits
     Parking parking
     Forwarding forwarding
     RequestHandler handler

@@ -38,7 +38,7 @@ from mqcore.net.serving.answers cimport take_answers
 from mqcore.net.serving.appends cimport take_results
 from mqcore.net.serving.asked cimport asked_settle
 from mqcore.net.serving.cold cimport cold_close, cold_open
-from mqcore.net.serving.commits cimport commits_send
+from mqcore.net.serving.offset_commits cimport send_offset_commits
 from mqcore.net.serving.handler cimport holds_back, refused, serve
 from mqcore.net.serving.forward cimport (
     forget_forwarding,
@@ -203,7 +203,7 @@ cdef void tick(Server* s) noexcept nogil:
     if now_ms - s.held.look_ms >= HELD_LOOK_MS:
         s.held.look_ms = now_ms
         trim(s)
-    commits_send(&s.commits)
+    send_offset_commits(&s.offset_commits)
     answer_old_parked(&s.parking)
     asked_settle(&s.forwarding.asking, s.parking.coordinator_since_ms)
     transport_tick(&s.transport)
@@ -252,7 +252,7 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
 
 cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
     cdef int64_t left = until_ms - s.transport.steady_ms
-    if left > TICK_MS and (s.held.count or s.commits.count or s.parking.count
+    if left > TICK_MS and (s.held.count or s.offset_commits.count or s.parking.count
                            or s.forwarding.word_count or s.transport.stalled.count):
         left = TICK_MS
     return <int>max(left, 0)
@@ -375,8 +375,8 @@ cdef class ServingLoop:
         s.reader.wants = s.held.wants = s.pulls.wants = &s.wants
         s.held.reader = s.pulls.reader = &s.reader
         s.pulls.held = &s.held
-        s.pulls.commits = s.forwarding.commits = &s.commits
-        s.commits.requests = s.forwarding.requests = &s.requests
+        s.pulls.offset_commits = s.forwarding.offset_commits = &s.offset_commits
+        s.offset_commits.requests = s.forwarding.requests = &s.requests
         s.forwarding.parking = s.answers.parking = &s.parking
         s.handler = RequestHandler(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
                                    ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits,

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 
 from mqcore.net.requests cimport PullRequest
-from mqcore.net.serving.commits cimport Commits
+from mqcore.net.serving.offset_commits cimport OffsetCommits
 from mqcore.net.serving.held_places cimport HeldPulls
 from mqcore.net.serving.scan cimport StoreReader
 from mqcore.net.serving.wanted cimport Wants
@@ -15,7 +15,7 @@ cdef struct Pulls:
     StoreReader* reader
     Wants* wants
     HeldPulls* held
-    Commits* commits
+    OffsetCommits* offset_commits
     bint light_queues                  # topics and groups %LMQ%... need no entry in the tables
     bint long_polling
     int64_t short_polling_ms

@@ -9,7 +9,7 @@ from mqcore.net.requests cimport (
     HANDLE_FORWARD,
     HANDLE_WAIT,
 )
-from mqcore.net.serving.commits cimport note_commit
+from mqcore.net.serving.offset_commits cimport note_offset_commit
 from mqcore.net.serving.held cimport PullPlace, cold_share, hold, hold_cold
 from mqcore.net.serving.peer cimport held_of, say
 from mqcore.net.serving.scan cimport (
@@ -208,6 +208,6 @@ cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint de
     result = look_up(p, c, &puller, request, &wanted, decided)
     filter_drop(&p.wants.filters, wanted.match.filter)
     if result == HANDLED and request.commits and not p.slave:
-        note_commit(p.commits, request.group, request.group_length, request.topic,
+        note_offset_commit(p.offset_commits, request.group, request.group_length, request.topic,
                     request.topic_length, request.queue_id, request.commit_offset)
     return result

@@ -42,7 +42,7 @@ from mqcore.shm.leadership cimport leadership_follows, leadership_leads
 from mqcore.shm.ring cimport (
     Ring,
     ring_claim,
-    ring_commit,
+    ring_finish,
     ring_has_room,
     ring_is_empty,
     ring_next,
@@ -62,7 +62,7 @@ from mqcore.store.log.checksums cimport (
     checksums_put,
     checksums_replace,
 )
-from mqcore.store.log.failed_write cimport disk_probe, disk_refuses, leftovers_wipe, staged_write
+from mqcore.store.log.failed_write cimport disk_probe, disk_refuses, leftovers_wipe, write_staged
 from mqcore.store.log.flush cimport FlushService, flush_hand_over
 from mqcore.store.log.group_commit cimport group_sync
 from mqcore.store.log.log_folders cimport log_create, log_folder_open
@@ -217,7 +217,7 @@ cdef bint commit(Appender* a) noexcept nogil:
         return True
     if a.prepare != NULL:
         prepare_give_way(a.prepare, a.position + a.staged)
-    error = staged_write(a)
+    error = write_staged(a)
     a.in_ring = NULL
     if error:
         disk_refuses(a, error, REFUSAL_WRITE_FAILED)
@@ -469,7 +469,7 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
                                   <int64_t*>(place + sizeof(AppendResult)) if head.record_count > 1
                                   else NULL)
         a.last_status[p] = result.status
-        ring_commit(&a.results[p], RESULT_PUT, result_length)
+        ring_finish(&a.results[p], RESULT_PUT, result_length)
         if a.staged == 0:
             a.result_kept[p] = a.results[p].position         # already says what it is
         taken += 1

@@ -8,7 +8,7 @@ from mqcore.layout cimport APPEND_RECORDS, SLOT_WRITER, AppendHead
 from mqcore.shm.ring cimport (
     Ring,
     ring_claim,
-    ring_commit,
+    ring_finish,
     ring_has_room,
     ring_length_max,
     ring_publish,
@@ -74,8 +74,8 @@ cdef inline void append_to(AppendHead* head, uint64_t topic_hash, int32_t topic_
     head.topic_length = <uint8_t>topic_length
 
 
-cdef inline void append_commit(AppendEnd* e, const AppendHead* head) noexcept nogil:
-    ring_commit(&e.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+cdef inline void append_finish(AppendEnd* e, const AppendHead* head) noexcept nogil:
+    ring_finish(&e.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
 
 
 cdef inline void append_push(AppendEnd* e) noexcept nogil:

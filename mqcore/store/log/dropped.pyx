@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from mqcore.layout cimport PUT_WRITER_RESTARTED, RESULT_PUT, AppendHead, AppendResult
-from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_next, ring_release
+from mqcore.shm.ring cimport Ring, ring_claim, ring_finish, ring_next, ring_release
 from mqcore.store.log.appender cimport Appender
 from mqcore.store.log.put_results cimport producer_wake, results_publish
 
@@ -35,7 +35,7 @@ cdef void requests_drop(Appender* a) noexcept nogil:
             result.status = PUT_WRITER_RESTARTED
             result.request_flags = head.request_flags
             result.taken_us = head.taken_us
-            ring_commit(&a.results[p], RESULT_PUT, sizeof(AppendResult))
+            ring_finish(&a.results[p], RESULT_PUT, sizeof(AppendResult))
         ring_release(ring)
         for other in range(a.producers):
             a.result_kept[other] = a.results[other].position

@@ -2,7 +2,7 @@
 from mqcore.store.log.appender cimport Appender
 
 # The staged bytes to their place, tried again at once where that may help; 0 or errno.
-cdef int staged_write(Appender* a) noexcept nogil
+cdef int write_staged(Appender* a) noexcept nogil
 # Requests are refused from now on; `otherwise`: the Refusal if the disk is not just full.
 cdef void disk_refuses(Appender* a, int error, int otherwise) noexcept nogil
 # What a failed write left behind the end is wiped; False: it stays there, nothing may be taken.

@@ -27,7 +27,7 @@ cdef enum:
     KEEP_SIZE = 1                     # FALLOC_FL_KEEP_SIZE
 
 
-cdef int staged_write(Appender* a) noexcept nogil:
+cdef int write_staged(Appender* a) noexcept nogil:
     """append A4: nobody knows of the bytes yet, so they may be written again."""
     cdef int64_t count = a.checksums.count, end = a.checksums.end
     cdef const uint8_t* bytes = a.in_ring

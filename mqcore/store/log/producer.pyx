@@ -26,7 +26,7 @@ from mqcore.store.log.append_end cimport (
     AppendEnd,
     append_bytes_max,
     append_claim,
-    append_commit,
+    append_finish,
     append_end_open,
     append_push,
     append_records,
@@ -106,7 +106,7 @@ cdef class LogProducer:
         append_to(head, name_hash(name, <int32_t>len(raw), 0), <int32_t>len(raw), queue_id)
         head.request_flags = REQUEST_WAITS if waits else 0
         head.transaction_type = sys_flag & SYS_FLAG_TRANSACTION_MASK
-        append_commit(&self.end, head)
+        append_finish(&self.end, head)
         append_push(&self.end)
         return True
 

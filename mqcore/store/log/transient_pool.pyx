@@ -206,7 +206,7 @@ cdef void moved(TransientPool* pool, int64_t committed) noexcept nogil:
         doorbell_ring(&pool.shm.slots[SLOT_WRITER])
 
 
-cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
+cdef int pool_commit_to(TransientPool* pool, int64_t target) noexcept nogil:
     """Everything below `target`, which lies behind a whole record, to the files; 0 or errno."""
     cdef int64_t end, size
     cdef SegmentEnd* left
@@ -249,11 +249,11 @@ cdef int commit_up_to(TransientPool* pool, int64_t target) noexcept nogil:
     return 0
 
 
-cdef int commit_pool(TransientPool* pool) noexcept nogil:
+cdef int pool_commit(TransientPool* pool) noexcept nogil:
     """Write what there is and show it to readers; 0 or errno (K4), EAGAIN: the flush is behind."""
     cdef int64_t store_time_ms = load_i64_acquire(&pool.store_time_ms)
     cdef int64_t target = load_i64_acquire(&pool.written)
-    cdef int error = commit_up_to(pool, target)
+    cdef int error = pool_commit_to(pool, target)
     if error:
         if error == EINTR:
             return error
@@ -300,7 +300,7 @@ cdef void pool_run(TransientPool* pool) noexcept nogil:
         now_ms = steady_ms()
         pending = load_i64_acquire(&pool.written) - pool.committed
         if is_due(pool, pending, now_ms - last_ms):
-            error = commit_pool(pool)
+            error = pool_commit(pool)
             if error == 0:
                 store_i32_release(&pool.hurry, 0)
                 last_ms = steady_ms()

@@ -18,7 +18,7 @@ from mqcore.layout cimport (
     AppendResult,
     RingCursors,
 )
-from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_next, ring_publish, ring_release
+from mqcore.shm.ring cimport Ring, ring_claim, ring_finish, ring_next, ring_publish, ring_release
 from mqcore.shm.segment cimport Segment, shm_consumer, shm_producer
 from mqcore.shm.tables cimport name_hash, queue_hash
 from mqcore.store.io cimport StoreIo, io_replace, store_io
@@ -109,7 +109,7 @@ cdef class AppendProbe:
                               | (REQUEST_AFTER_PREVIOUS if after_previous else 0))
         head.transaction_type = sys_flag & SYS_FLAG_TRANSACTION_MASK
         head.topic_length = <uint8_t>len(raw)
-        ring_commit(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
+        ring_finish(&self.appends, APPEND_RECORDS, <int32_t>sizeof(AppendHead) + head.bytes_total)
         self.last_length = <int32_t>sizeof(AppendHead) + head.bytes_total
         self.last = <uint8_t*>realloc(self.last, self.last_length)
         if self.last == NULL:
@@ -135,7 +135,7 @@ cdef class AppendProbe:
         head.queue_hash = <uint64_t>position
         head.bytes_total = <int32_t>len(data)
         head.request_flags = REQUEST_WAITS if waits else 0
-        ring_commit(&self.appends, APPEND_RAW, length)
+        ring_finish(&self.appends, APPEND_RAW, length)
         ring_publish(&self.appends)
         return True
 
@@ -160,7 +160,7 @@ cdef class AppendProbe:
             head = <AppendHead*>place
             head.queue_id = head.answer_queue_id = <int32_t>(i % spread)
             head.queue_hash = queue_hash(topic, head.queue_id)
-            ring_commit(&self.appends, APPEND_RECORDS, self.last_length)
+            ring_finish(&self.appends, APPEND_RECORDS, self.last_length)
             done += 1
         ring_publish(&self.appends)
         return done

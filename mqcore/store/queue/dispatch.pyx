@@ -31,7 +31,7 @@ from mqcore.layout cimport (
 from mqcore.names cimport is_queue_place
 from mqcore.shm.replica_gate cimport shown_end
 from mqcore.shm.latency cimport latency_add, latency_of
-from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_publish
+from mqcore.shm.ring cimport Ring, ring_claim, ring_finish, ring_publish
 from mqcore.shm.segment cimport (
     Segment,
     Shm,
@@ -167,7 +167,7 @@ cdef void tell(Dispatcher* d) noexcept nogil:
             arrival.queue = queue
             arrival.pad = 0
             arrival.max_offset = d.shm.queues[queue].max_offset
-            ring_commit(arrivals, ARRIVAL_QUEUE, sizeof(Arrival))
+            ring_finish(arrivals, ARRIVAL_QUEUE, sizeof(Arrival))
         if ring_publish(arrivals):
             doorbell_ring(&d.shm.slots[d.shm.head.listener_slot[i]])
 

@@ -22,7 +22,7 @@ from mqcore.shm.tables cimport name_hash
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
     append_claim,
-    append_commit,
+    append_finish,
     append_push,
     append_records,
     append_to,
@@ -101,7 +101,7 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem
     head.bytes_total = size
     head.request_flags = REQUEST_WAITS                       # settled when it is durable
     head.transaction_type = <uint8_t>(delayed.sys_flag & SYS_FLAG_TRANSACTION_MASK)
-    append_commit(&s.appends, head)
+    append_finish(&s.appends, head)
     return HANDED_OVER
 
 

@@ -49,7 +49,7 @@ cdef struct Flight:
     int32_t writer                     # incarnation that it was given to
     int32_t tag                        # comes back with the result
 
-cdef struct Checker:
+cdef struct CheckRound:
     Shm* shm
     StoreClock clock                   # our copy of the run's
     HalfQueue halves
@@ -87,11 +87,11 @@ cdef enum Landing:
     LANDING_NOT_YET = 2                # its bytes are still in the transient pool
 
 # now_ms: on the steady clock.
-cdef void round_begin(Checker* k, int64_t now_ms) noexcept nogil
-cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil                     # Step
+cdef void round_begin(CheckRound* round, int64_t now_ms) noexcept nogil
+cdef int round_step(CheckRound* round, int64_t now_ms) noexcept nogil                     # Step
 # How far both queues are settled, to shared memory; what is on its way stays to be seen.
-cdef void round_advance(Checker* k) noexcept nogil
-cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil                     # B4
+cdef void round_advance(CheckRound* round) noexcept nogil
+cdef void keep_pace(CheckRound* round, int64_t steady) noexcept nogil                     # B4
 # Of the oldest undecided message, 0: there is none; one that became the oldest because an older one
 # was ended is known from the next round on.
-cdef int64_t oldest_born_ms(Checker* k) noexcept nogil
+cdef int64_t oldest_born_ms(CheckRound* round) noexcept nogil

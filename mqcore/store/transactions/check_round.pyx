@@ -20,7 +20,7 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.ring cimport (
     ring_claim,
-    ring_commit,
+    ring_finish,
     ring_length_max,
     ring_next,
     ring_release,
@@ -37,7 +37,7 @@ from mqcore.shm.tables cimport name_hash
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
     append_claim,
-    append_commit,
+    append_finish,
     append_has_room,
     append_push,
     append_records,
@@ -90,13 +90,13 @@ cdef int32_t copy_room(const RecordView* record) noexcept nogil:
     return record.size + TOPIC_LENGTH_MAX + CHANGES_LENGTH_MAX
 
 
-cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes,
+cdef bint append_copy(CheckRound* round, const RecordView* record, const uint8_t* bytes,
                       Flight* flight) noexcept nogil:
     """False: the properties would be too long."""
     cdef const char* topic = GIVEN_UP_TOPIC if flight.action == ACTION_GIVE_UP else HALF_TOPIC
     cdef int32_t topic_length = (GIVEN_UP_TOPIC_LENGTH if flight.action == ACTION_GIVE_UP
                                  else HALF_TOPIC_LENGTH)
-    cdef AppendHead* head = append_claim(&k.appends, copy_room(record))
+    cdef AppendHead* head = append_claim(&round.appends, copy_room(record))
     cdef uint8_t* at = append_records(head)
     cdef uint8_t* properties
     cdef RecordHead copied
@@ -112,17 +112,17 @@ cdef bint append_copy(Checker* k, const RecordView* record, const uint8_t* bytes
     length = copy_properties(record, flight.check_times, flight.original, properties + 2)
     if length > PROPERTIES_LENGTH_MAX:
         return False
-    k.next_tag += 1
-    head.opaque = flight.tag = k.next_tag
-    flight.writer = load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation)
+    round.next_tag += 1
+    head.opaque = flight.tag = round.next_tag
+    flight.writer = load_i32_acquire(&round.shm.slots[SLOT_WRITER].incarnation)
     append_to(head, name_hash(<const uint8_t*>topic, topic_length, 0), topic_length, 0)
     head.topic_start = <int32_t>(properties - topic_length - at)
     head.request_flags = REQUEST_WAITS                       # settled when it is durable
     head.bytes_total = record_end(at, properties, length)
-    append_commit(&k.appends, head)
-    k.budget -= 1
-    k.flights[(k.flight_first + k.flight_count) & (FLIGHTS - 1)] = flight[0]
-    k.flight_count += 1
+    append_finish(&round.appends, head)
+    round.budget -= 1
+    round.flights[(round.flight_first + round.flight_count) & (FLIGHTS - 1)] = flight[0]
+    round.flight_count += 1
     return True
 
 
@@ -134,7 +134,7 @@ cdef int32_t check_room(const RecordView* record, const HalfNotes* notes) noexce
             + CHANGES_LENGTH_MAX)
 
 
-cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* result) noexcept nogil:
+cdef bint send_check(CheckRound* round, const Flight* flight, const AppendResult* result) noexcept nogil:
     """The request to a producer (remoting.md 4.8), by way of the coordinator. False: no room now."""
     cdef RecordView record
     cdef HalfNotes notes
@@ -146,21 +146,21 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     cdef uint8_t* at
     cdef uint8_t* properties
     cdef int32_t room, header_length, body_length
-    if half_record(&k.halves, flight.half_offset, &record, &bytes) != HALF_FOUND:
+    if half_record(&round.halves, flight.half_offset, &record, &bytes) != HALF_FOUND:
         return True                    # expired meanwhile: the copy is checked in a later round
     read_notes(&record, &notes)
     if not 1 <= notes.group.value_length <= GROUP_LENGTH_MAX or not (
             1 <= notes.real_topic.value_length <= TOPIC_LENGTH_MAX):
         return True                    # nobody could be asked
     room = check_room(&record, &notes)
-    if room > ring_length_max(&k.checks):
+    if room > ring_length_max(&round.checks):
         return True
-    head = <CheckHead*>ring_claim(&k.checks, room)
+    head = <CheckHead*>ring_claim(&round.checks, room)
     if head == NULL:
-        ring_wait_for_room(&k.checks)
-        head = <CheckHead*>ring_claim(&k.checks, room)
+        ring_wait_for_room(&round.checks)
+        head = <CheckHead*>ring_claim(&round.checks, room)
         if head == NULL:
-            k.check_room = room
+            round.check_room = room
             return False
     memset(head, 0, sizeof(CheckHead))
     head.name_length = notes.group.value_length
@@ -168,12 +168,12 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     memcpy(at, notes.group.value, notes.group.value_length)
     frame = at + notes.group.value_length
     record_head(&record, bytes, &copied)       # of what was looked at: its flag, its reconsume times
-    k.opaque = (k.opaque + 1) & 0x7FFFFFFF
+    round.opaque = (round.opaque + 1) & 0x7FFFFFFF
     asked = CheckedMessage(
         log_position=result.log_position, queue_offset=result.queue_offset,
         store_host=copied.store_host, store_host_size=copied.store_host_size,
         unique_key=notes.unique_key.value, unique_key_length=notes.unique_key.value_length)
-    at = put_check_header(frame + 8, &asked, k.opaque)
+    at = put_check_header(frame + 8, &asked, round.opaque)
     header_length = <int32_t>(at - frame - 8)
     copied.queue_id = <int32_t>notes.real_queue_id
     properties = record_begin(at, &copied, record.body, record.body_length, notes.real_topic.value,
@@ -183,74 +183,74 @@ cdef bint send_check(Checker* k, const Flight* flight, const AppendResult* resul
     record_place(at, result.queue_offset, result.log_position, record.store_time_ms)
     store_i32(frame, 4 + header_length + body_length)
     store_i32(frame + 4, header_length)
-    ring_commit(&k.checks, CHECK_REQUEST, <int32_t>sizeof(CheckHead) + notes.group.value_length + 8
+    ring_finish(&round.checks, CHECK_REQUEST, <int32_t>sizeof(CheckHead) + notes.group.value_length + 8
                 + header_length + body_length)
-    k.shm.transactions.checks += 1
+    round.shm.transactions.checks += 1
     return True
 
 
 # -- a round ------------------------------------------------------------------------------------------
 
-cdef bint is_published(Checker* k, const AppendResult* result) noexcept nogil:
+cdef bint is_published(CheckRound* round, const AppendResult* result) noexcept nogil:
     """Records of a transient pool die with their writer: only what is published is stored (B1)."""
-    return load_i64_acquire(&k.shm.log.published) > result.log_position
+    return load_i64_acquire(&round.shm.log.published) > result.log_position
 
 
-cdef inline bint writer_lives(Checker* k, const Flight* flight) noexcept nogil:
-    return load_i32_acquire(&k.shm.slots[SLOT_WRITER].incarnation) == flight.writer
+cdef inline bint writer_lives(CheckRound* round, const Flight* flight) noexcept nogil:
+    return load_i32_acquire(&round.shm.slots[SLOT_WRITER].incarnation) == flight.writer
 
 
-cdef void note_oldest(Checker* k, int64_t born_ms, int64_t copy) noexcept nogil:
+cdef void note_oldest(CheckRound* round, int64_t born_ms, int64_t copy) noexcept nogil:
     """Copies stand behind younger messages: the first in the queue need not be the oldest."""
-    if k.oldest_copy < 0 or born_ms <= k.oldest_born_ms or (
-            half_is_settled(&k.halves, k.oldest_copy)):
-        k.oldest_copy = copy
-        k.oldest_born_ms = born_ms
+    if round.oldest_copy < 0 or born_ms <= round.oldest_born_ms or (
+            half_is_settled(&round.halves, round.oldest_copy)):
+        round.oldest_copy = copy
+        round.oldest_born_ms = born_ms
 
 
-cdef int64_t oldest_born_ms(Checker* k) noexcept nogil:
+cdef int64_t oldest_born_ms(CheckRound* round) noexcept nogil:
     cdef RecordView record
     cdef const uint8_t* bytes = NULL
     cdef int64_t born_ms = 0
-    if k.halves.half_offset < half_queue_end(&k.halves):
-        half_record(&k.halves, k.halves.half_offset, &record, &bytes)
+    if round.halves.half_offset < half_queue_end(&round.halves):
+        half_record(&round.halves, round.halves.half_offset, &record, &bytes)
         if bytes != NULL:
             born_ms = record.born_time_ms
-    if k.oldest_copy >= 0 and not half_is_settled(&k.halves, k.oldest_copy) and (
-            born_ms == 0 or k.oldest_born_ms < born_ms):
-        return k.oldest_born_ms
+    if round.oldest_copy >= 0 and not half_is_settled(&round.halves, round.oldest_copy) and (
+            born_ms == 0 or round.oldest_born_ms < born_ms):
+        return round.oldest_born_ms
     return born_ms
 
 
-cdef int land(Checker* k, const AppendResult* result) noexcept nogil:
+cdef int land(CheckRound* round, const AppendResult* result) noexcept nogil:
     """One copy is stored, or not: Landing."""
-    cdef Flight* flight = &k.flights[k.flight_first]
+    cdef Flight* flight = &round.flights[round.flight_first]
     cdef bint good = put_is_stored(result.status)
-    cdef bint published = good and is_published(k, result)
-    good = good and writer_lives(k, flight)
+    cdef bint published = good and is_published(round, result)
+    good = good and writer_lives(round, flight)
     if good and not published:
         return LANDING_NOT_YET
     if not good:                                                         # B1
-        k.over = True
-        k.refused = True
+        round.over = True
+        round.refused = True
     else:
-        if flight.action == ACTION_CHECK and not half_is_ended(&k.halves, flight.half_offset) and (
-                not send_check(k, flight, result)):
+        if flight.action == ACTION_CHECK and not half_is_ended(&round.halves, flight.half_offset) and (
+                not send_check(round, flight, result)):
             return LANDING_NO_ROOM
         if flight.action == ACTION_GIVE_UP:
-            k.shm.transactions.expired += 1
-            good = half_settle(&k.halves, flight.half_offset)
+            round.shm.transactions.expired += 1
+            good = half_settle(&round.halves, flight.half_offset)
         else:
-            good = half_moved(&k.halves, flight.half_offset, flight.original, result.queue_offset)
-            note_oldest(k, flight.born_ms, result.queue_offset)
+            good = half_moved(&round.halves, flight.half_offset, flight.original, result.queue_offset)
+            note_oldest(round, flight.born_ms, result.queue_offset)
         if not good:
-            k.over = True
-    k.flight_first = (k.flight_first + 1) & (FLIGHTS - 1)
-    k.flight_count -= 1
+            round.over = True
+    round.flight_first = (round.flight_first + 1) & (FLIGHTS - 1)
+    round.flight_count -= 1
     return LANDED
 
 
-cdef int take_results(Checker* k) noexcept nogil:
+cdef int take_results(CheckRound* round) noexcept nogil:
     """Landing: why the next result is not taken yet, or LANDED."""
     cdef uint8_t* record
     cdef int32_t kind
@@ -258,52 +258,52 @@ cdef int take_results(Checker* k) noexcept nogil:
     cdef AppendResult* result
     cdef int landing = LANDED
     while landing == LANDED:
-        before = k.appends.results.position
-        if ring_next(&k.appends.results, &record, &kind) < 0:
+        before = round.appends.results.position
+        if ring_next(&round.appends.results, &record, &kind) < 0:
             break
         result = <AppendResult*>record
-        if result.producer_incarnation != k.appends.incarnation or k.flight_count == 0 or (
-                result.opaque != k.flights[k.flight_first].tag):
+        if result.producer_incarnation != round.appends.incarnation or round.flight_count == 0 or (
+                result.opaque != round.flights[round.flight_first].tag):
             continue                   # a predecessor's, or answered twice by a writer that died
-        landing = land(k, result)
+        landing = land(round, result)
         if landing != LANDED:
-            k.appends.results.position = before
-    if ring_release(&k.appends.results):
-        doorbell_ring(&k.shm.slots[SLOT_WRITER])
+            round.appends.results.position = before
+    if ring_release(&round.appends.results):
+        doorbell_ring(&round.shm.slots[SLOT_WRITER])
     return landing
 
 
-cdef int64_t age_when_stored(Checker* k, const RecordView* record, int64_t stored_ms) noexcept nogil:
+cdef int64_t age_when_stored(CheckRound* round, const RecordView* record, int64_t stored_ms) noexcept nogil:
     """Below 0: its born time is ahead of our wall clock."""
-    cdef int64_t wall_ms = store_clock_wall_of(&k.clock, record.store_time_ms), born_ms
+    cdef int64_t wall_ms = store_clock_wall_of(&round.clock, record.store_time_ms), born_ms
     if record.born_time_ms > wall_ms:
         return wall_ms - record.born_time_ms
-    if not store_clock_shown(&k.clock, record.born_time_ms, stored_ms, &born_ms):
+    if not store_clock_shown(&round.clock, record.born_time_ms, stored_ms, &born_ms):
         return 0
     return max(min(wall_ms - record.born_time_ms, stored_ms - born_ms), 0)
 
 
-cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* flight,
+cdef int decide(CheckRound* round, const RecordView* record, HalfNotes* notes, Flight* flight,
                 int64_t now_ms) noexcept nogil:
     """
     Action for an undecided half message (broker.md 5.4 steps d to g); 0: neither it nor what follows
     is due.
     """
-    cdef int64_t stored_ms = store_clock_steady_of(&k.clock, record.store_time_ms)
-    cdef int64_t age = now_ms - stored_ms + age_when_stored(k, record, stored_ms)        # B5
-    cdef int64_t immune_ms = k.timeout_ms
+    cdef int64_t stored_ms = store_clock_steady_of(&round.clock, record.store_time_ms)
+    cdef int64_t age = now_ms - stored_ms + age_when_stored(round, record, stored_ms)        # B5
+    cdef int64_t immune_ms = round.timeout_ms
     flight.check_times = 1 if notes.check_times < 0 else notes.check_times + 1
-    if notes.check_times >= k.check_max:
+    if notes.check_times >= round.check_max:
         flight.check_times = notes.check_times
         return ACTION_GIVE_UP
-    if age > k.reserved_ms:
+    if age > round.reserved_ms:
         return ACTION_GIVE_UP
-    if stored_ms >= k.started_ms:
+    if stored_ms >= round.started_ms:
         return 0
     if notes.immune_ms != NOT_SAID:
         if notes.immune_ms >= 0:
-            immune_ms = min(notes.immune_ms, k.reserved_ms)
-        if -k.timeout_ms <= age < immune_ms:             # B6
+            immune_ms = min(notes.immune_ms, round.reserved_ms)
+        if -round.timeout_ms <= age < immune_ms:             # B6
             flight.check_times = notes.check_times       # nobody was asked
             return ACTION_PUT_BACK
     elif 0 <= age < immune_ms:
@@ -311,128 +311,128 @@ cdef int decide(Checker* k, const RecordView* record, HalfNotes* notes, Flight* 
     return ACTION_CHECK
 
 
-cdef bint tell_topic(Checker* k) noexcept nogil:
+cdef bint tell_topic(CheckRound* round) noexcept nogil:
     """The topic of the given up has to exist before its first message does."""
     cdef CheckHead* head
-    if k.topic_told:
+    if round.topic_told:
         return True
-    head = <CheckHead*>ring_claim(&k.checks, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
+    head = <CheckHead*>ring_claim(&round.checks, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
     if head == NULL:
         return False
     memset(head, 0, sizeof(CheckHead))
     head.name_length = GIVEN_UP_TOPIC_LENGTH
     memcpy(<uint8_t*>head + sizeof(CheckHead), GIVEN_UP_TOPIC, GIVEN_UP_TOPIC_LENGTH)
-    ring_commit(&k.checks, CHECK_TOPIC, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
-    k.topic_told = True
+    ring_finish(&round.checks, CHECK_TOPIC, sizeof(CheckHead) + GIVEN_UP_TOPIC_LENGTH)
+    round.topic_told = True
     return True
 
 
-cdef int look_at(Checker* k, int64_t now_ms) noexcept nogil:
+cdef int look_at(CheckRound* round, int64_t now_ms) noexcept nogil:
     """The half message at the cursor: Step. STEP_DONE: the round ends here."""
     cdef RecordView record
     cdef HalfNotes notes
     cdef Flight flight
     cdef const uint8_t* bytes
-    cdef int found = half_record(&k.halves, k.cursor, &record, &bytes)
+    cdef int found = half_record(&round.halves, round.cursor, &record, &bytes)
     if found == HALF_UNREADABLE:
         return STEP_DONE                                                 # half_queue U4
     if found != HALF_FOUND:
-        return pass_by(k)
+        return pass_by(round)
     read_notes(&record, &notes)
-    if notes.original >= 0 and half_is_ended(&k.halves, notes.original):
-        return pass_by(k)
-    flight.half_offset = k.cursor
+    if notes.original >= 0 and half_is_ended(&round.halves, notes.original):
+        return pass_by(round)
+    flight.half_offset = round.cursor
     flight.original = -1
     flight.born_ms = record.born_time_ms
-    flight.action = decide(k, &record, &notes, &flight, now_ms)
+    flight.action = decide(round, &record, &notes, &flight, now_ms)
     if flight.action == 0:
         return STEP_DONE
     if flight.action == ACTION_PASS:
-        k.cursor += 1
+        round.cursor += 1
         return STEP_MORE
     if flight.action == ACTION_PUT_BACK:
         flight.original = notes.original if notes.original >= 0 else record.queue_offset
-    if copy_room(&record) > append_bytes_max(&k.appends):
-        k.halves.strange += 1          # longer than this broker's messages may be
-        return pass_by(k)
-    if k.flight_count == FLIGHTS or k.budget <= 0 or not tell_topic_if(k, &flight) or (
-            not append_has_room(&k.appends, copy_room(&record))):
+    if copy_room(&record) > append_bytes_max(&round.appends):
+        round.halves.strange += 1          # longer than this broker's messages may be
+        return pass_by(round)
+    if round.flight_count == FLIGHTS or round.budget <= 0 or not tell_topic_if(round, &flight) or (
+            not append_has_room(&round.appends, copy_room(&record))):
         return STEP_WAIT
-    if not append_copy(k, &record, bytes, &flight):
+    if not append_copy(round, &record, bytes, &flight):
         flight.action = ACTION_GIVE_UP         # as long as they may be: asking again needs more
         flight.check_times = notes.check_times
         flight.original = -1
-        if not tell_topic(k):
+        if not tell_topic(round):
             return STEP_WAIT
-        append_copy(k, &record, bytes, &flight)
-    k.cursor += 1
+        append_copy(round, &record, bytes, &flight)
+    round.cursor += 1
     return STEP_MORE
 
 
-cdef int pass_by(Checker* k) noexcept nogil:
+cdef int pass_by(CheckRound* round) noexcept nogil:
     """Nothing is to be done about the half message at the cursor, ever."""
-    if not half_settle(&k.halves, k.cursor):
+    if not half_settle(&round.halves, round.cursor):
         return STEP_DONE
-    k.cursor += 1
+    round.cursor += 1
     return STEP_MORE
 
 
-cdef inline bint tell_topic_if(Checker* k, const Flight* flight) noexcept nogil:
-    return flight.action != ACTION_GIVE_UP or tell_topic(k)
+cdef inline bint tell_topic_if(CheckRound* round, const Flight* flight) noexcept nogil:
+    return flight.action != ACTION_GIVE_UP or tell_topic(round)
 
 
-cdef void round_advance(Checker* k) noexcept nogil:
+cdef void round_advance(CheckRound* round) noexcept nogil:
     """How far both queues are settled, to shared memory; what is on its way stays to be seen."""
-    cdef TransactionState* state = k.shm.transactions
-    half_advance(&k.halves, k.flights[k.flight_first].half_offset if k.flight_count else INT64_MAX)
-    store_i64_release(&state.half_offset, k.halves.half_offset)
-    store_i64_release(&state.op_offset, k.halves.op_offset)
+    cdef TransactionState* state = round.shm.transactions
+    half_advance(&round.halves, round.flights[round.flight_first].half_offset if round.flight_count else INT64_MAX)
+    store_i64_release(&state.half_offset, round.halves.half_offset)
+    store_i64_release(&state.op_offset, round.halves.op_offset)
 
 
-cdef void keep_pace(Checker* k, int64_t steady) noexcept nogil:
+cdef void keep_pace(CheckRound* round, int64_t steady) noexcept nogil:
     """B4"""
-    if steady != k.budget_ms:
-        k.budget = PACE_PER_MS * min(steady - k.budget_ms, <int64_t>PACE_BEHIND_MS)
-        k.budget_ms = steady
+    if steady != round.budget_ms:
+        round.budget = PACE_PER_MS * min(steady - round.budget_ms, <int64_t>PACE_BEHIND_MS)
+        round.budget_ms = steady
 
 
-cdef void round_begin(Checker* k, int64_t now_ms) noexcept nogil:
-    half_pass_expired(&k.halves)
-    round_advance(k)
-    store_clock_look(k.shm.clock, &k.clock)
-    k.started_ms = now_ms
-    k.cursor = k.halves.half_offset
-    k.end = half_queue_end(&k.halves)
-    k.over = k.refused = False
+cdef void round_begin(CheckRound* round, int64_t now_ms) noexcept nogil:
+    half_pass_expired(&round.halves)
+    round_advance(round)
+    store_clock_look(round.shm.clock, &round.clock)
+    round.started_ms = now_ms
+    round.cursor = round.halves.half_offset
+    round.end = half_queue_end(&round.halves)
+    round.over = round.refused = False
 
 
-cdef int round_step(Checker* k, int64_t now_ms) noexcept nogil:
+cdef int round_step(CheckRound* round, int64_t now_ms) noexcept nogil:
     cdef int32_t looked
     cdef int result = STEP_MORE
-    if half_ops_wait(&k.halves):                                         # B3
-        if half_read_ops(&k.halves) < 0:
-            k.over = True
-        elif half_ops_wait(&k.halves):
-            round_advance(k)
+    if half_ops_wait(&round.halves):                                         # B3
+        if half_read_ops(&round.halves) < 0:
+            round.over = True
+        elif half_ops_wait(&round.halves):
+            round_advance(round)
             return STEP_MORE
-    store_clock_look(k.shm.clock, &k.clock)
-    k.landing = take_results(k)
-    if k.landing != LANDED:
+    store_clock_look(round.shm.clock, &round.clock)
+    round.landing = take_results(round)
+    if round.landing != LANDED:
         return STEP_WAIT
-    round_advance(k)
+    round_advance(round)
     for looked in range(LOOKS_AT_ONCE):
-        if k.over:
+        if round.over:
             break
-        k.cursor = half_next(&k.halves, k.cursor, k.end)
-        if k.cursor >= k.end:
-            k.over = True
+        round.cursor = half_next(&round.halves, round.cursor, round.end)
+        if round.cursor >= round.end:
+            round.over = True
             break
-        result = look_at(k, now_ms)
+        result = look_at(round, now_ms)
         if result == STEP_DONE:
-            k.over = True
+            round.over = True
         elif result == STEP_WAIT:
             break
-    append_push(&k.appends)
-    if not k.over:
+    append_push(&round.appends)
+    if not round.over:
         return result
-    return STEP_WAIT if k.flight_count else STEP_DONE
+    return STEP_WAIT if round.flight_count else STEP_DONE

@@ -19,14 +19,28 @@ from mqcore.broker.handlers import Broker
 from mqcore.broker.looks import LOOKS
 from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.registration import BrokerRegistration
-from mqcore.broker.request import Answer, Held, Outcome, OutcomeJob, Redo, Request, answer_parts
+from mqcore.broker.request import (
+    Answer,
+    Outcome,
+    OutcomeJob,
+    PendingOutcome,
+    Redo,
+    Request,
+    answer_parts,
+)
+from mqcore.broker.requests.check_sender import CheckSender
 from mqcore.broker.requests.config import take_said
-from mqcore.broker.requests.transaction_checks import TransactionChecks
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.participants import COORDINATOR
-from mqcore.shm.check_ring import Check, CheckRing, Progress
-from mqcore.shm.coordinator_rings import Closed, Commit, CoordinatorRings, Forwarded, Reading
+from mqcore.shm.check_ring import CheckRequest, CheckRing, Progress
+from mqcore.shm.coordinator_rings import (
+    Closed,
+    CommittedOffset,
+    CoordinatorRings,
+    Forwarded,
+    ReadState,
+)
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.run_clock import RunClock
@@ -150,7 +164,7 @@ class Coordinator:
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
             wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
         ), self._changes, self._spawn, self._said.look() or b"")
-        self._checks, self._transactions = CheckRing(segment), TransactionChecks(self._broker.core)
+        self._checks, self._transactions = CheckRing(segment), CheckSender(self._broker.core)
         shown = segment.log_state()["dispatched"]
         self._load()
         self._following = self._follower() if settings.has_master else None
@@ -383,7 +397,7 @@ class Coordinator:
 
     def _take_checks(self) -> None:
         for item in self._checks.receive(ITEMS_AT_ONCE):
-            if isinstance(item, Check):
+            if isinstance(item, CheckRequest):
                 self._transactions.ask(item.group, item.frame)
             elif isinstance(item, Progress):
                 self._transactions.progress(item.half_offset, item.op_offset, self._now_ms())
@@ -407,13 +421,13 @@ class Coordinator:
         self._settling = None
         self._broker.tick(self._now_ms())
 
-    def _take(self, item: Forwarded | Closed | Reading | Commit) -> None:
+    def _take(self, item: Forwarded | Closed | ReadState | CommittedOffset) -> None:
         if isinstance(item, Forwarded):
             self._turns.add(item.connection, partial(self._decode, item), express=item.urgent,
                             size=item.size)
         elif isinstance(item, Closed):
             self._leave(item.connection)
-        elif isinstance(item, Reading):
+        elif isinstance(item, ReadState):
             self._transactions.reading(item.connection, reads=item.reads)
         else:
             self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
@@ -485,7 +499,7 @@ class Coordinator:
 
     def _finish(self, item: Forwarded, request: Request, outcome: Outcome) -> None:
         command = request.command
-        if isinstance(outcome, Held):
+        if isinstance(outcome, PendingOutcome):
             if not outcome.known:
                 outcome.then = partial(self._finish, item, request)
                 return

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mqcore.broker.requests.transaction_checks import RUNTIME_KEYS, figures
+from mqcore.broker.requests.check_sender import RUNTIME_KEYS, figures
 from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.side_files import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures

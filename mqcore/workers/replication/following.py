@@ -36,7 +36,7 @@ from mqcore.broker.following import (
     version_of,
 )
 from mqcore.broker.tables.config_file import ConfigFileError
-from mqcore.broker.tables.own_commits import Commit
+from mqcore.broker.tables.own_offsets import OwnOffset
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import BrokerError, ClientError, RocketMQError, broker_error
 from mqcore.client.network.pool import ConnectionPool
@@ -151,9 +151,9 @@ class Following:
         self._offsets_version = ""               # of the master's table that was taken over last
         self._is_ours = False
         self._done_at = 0.0                      # the last whole round; time.monotonic
-        self._left: deque[Commit] = deque()      # that the master lacked when it was asked
+        self._left: deque[OwnOffset] = deque()      # that the master lacked when it was asked
         self._delays: Ahead[dict[str, Any]] = Ahead()
-        self._transactions: Ahead[list[Commit]] = Ahead()
+        self._transactions: Ahead[list[OwnOffset]] = Ahead()
         self.given_back = 0
         self.topics_to = 0                       # log position; topics of messages below are here
         self.master = ""                         # host:port, "" while nobody has said it
@@ -233,7 +233,7 @@ class Following:
     @property
     def _offsets_awaited(self) -> str | None:
         """The version of the master's offsets that is here; None: nobody waits for another."""
-        if self._offsets_size > SMALL_BYTES_MAX or len(self._core.own_commits):
+        if self._offsets_size > SMALL_BYTES_MAX or len(self._core.own_offsets):
             return None
         return self._offsets_version or None
 
@@ -301,7 +301,7 @@ class Following:
                 raise AnswerError(self._offsets_trouble)
             return
         master = self.master
-        known = "" if len(self._core.own_commits) else self._offsets_version
+        known = "" if len(self._core.own_offsets) else self._offsets_version
         answer = await self._call(
             RequestCode.GET_ALL_CONSUMER_OFFSET, {KNOWN_VERSION: known} if self._is_ours else {})
         said = answer.ext or {}
@@ -357,7 +357,7 @@ class Following:
             try:
                 await self._give_back(commit)
             except BrokerError as error:
-                self._core.own_commits.postpone(commit)
+                self._core.own_offsets.postpone(commit)
                 refused = refused or error
         if refused is not None:
             raise refused
@@ -375,17 +375,17 @@ class Following:
             return theirs.end >= end
         return common_end(standing.history, end, theirs.history, theirs.end) == end
 
-    async def _give_back(self, commit: Commit) -> None:
+    async def _give_back(self, commit: OwnOffset) -> None:
         queue: dict[str, str | None] = {"topic": commit.topic, "queueId": str(commit.queue_id)}
         if not self._is_ours and not await self._has_queue(commit, queue):
             return
         await self._call(RequestCode.UPDATE_CONSUMER_OFFSET, {
             "consumerGroup": commit.group, **queue, "commitOffset": str(commit.offset),
             **({GIVEN_BACK: "true"} if self._is_ours else {})})
-        self._core.own_commits.settle(commit)
+        self._core.own_offsets.remove(commit)
         self.given_back += 1
 
-    async def _has_queue(self, commit: Commit, queue: dict[str, str | None]) -> bool:
+    async def _has_queue(self, commit: OwnOffset, queue: dict[str, str | None]) -> bool:
         """Whether a stock master's queue is as long as the one here, as far as it was consumed."""
         here = self._core.ports.store.queue_range(commit.topic, commit.queue_id)
         answer = await self._call(RequestCode.GET_MAX_OFFSET, queue)

@@ -5,14 +5,14 @@ import logging
 import os
 import time
 
-from mqcore.broker.requests.transaction_checks import GROUP
+from mqcore.broker.requests.check_sender import GROUP
 from mqcore.broker.settings.model import Settings
 from mqcore.broker.tables.config_file import ConfigFileError
 from mqcore.broker.tables.light_queues import offset_table
 from mqcore.participants import TRANSACTION_CHECK
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
-from mqcore.store.transactions.transaction_check import TransactionCheck
+from mqcore.store.transactions.loop import TransactionCheckLoop
 from mqcore.wire.codes import HALF_TOPIC, OP_TOPIC
 from mqcore.workers.process.layout import StoreFiles
 from mqcore.workers.process.output import complain
@@ -49,7 +49,7 @@ class TransactionChecker:
     def start(self) -> None:
         store = self._settings.store
         files = StoreFiles(self._settings.store_root)
-        self._check = TransactionCheck(
+        self._check = TransactionCheckLoop(
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=store.queue_file_entry_count, **times(self._settings))
         self._gate = ReplicaPen(self._segment)

@@ -127,7 +127,7 @@ class Http:
         return Answer(status, TEXT, [f"{path}\n" for path in PATHS])
 
 
-def _checks(checks: list[health.Check]) -> Answer:
+def _checks(checks: list[health.HealthCheck]) -> Answer:
     ok = all(check.ok for check in checks)
     body = {"ok": ok, "checks": [asdict(check) for check in checks]}
     return Answer(HTTPStatus.OK if ok else HTTPStatus.SERVICE_UNAVAILABLE, JSON,

@@ -8,8 +8,8 @@ import time
 from functools import partial
 
 from mqcore.acl.audit import Audit
-from mqcore.broker.settings.checks import address_range
 from mqcore.broker.settings.model import LimitSettings, Settings
+from mqcore.broker.settings.validation import address_range
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.net.closed import why_closed
 from mqcore.net.remoting.access import AccessReason

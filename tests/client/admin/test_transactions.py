@@ -95,8 +95,8 @@ def test_an_id_that_is_none(admin, place):
 
 
 def test_the_names_of_the_brokers_queues_are_the_brokers():
-    from mqcore.broker.requests import transaction, transaction_checks
+    from mqcore.broker.requests import check_sender, transaction
     from mqcore.wire import codes
 
     assert (HALF_TOPIC, OP_TOPIC, CHECK_GROUP, CHECK_TIMES) == (
-        codes.HALF_TOPIC, codes.OP_TOPIC, transaction_checks.GROUP, transaction.CHECK_TIMES)
+        codes.HALF_TOPIC, codes.OP_TOPIC, check_sender.GROUP, transaction.CHECK_TIMES)

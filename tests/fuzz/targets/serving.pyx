@@ -14,7 +14,7 @@ from libc.string cimport memcpy, memset
 
 from mqcore.layout cimport RESULT_PUT, AppendHead, AppendResult
 from mqcore.net.requests cimport SendRequest
-from mqcore.net.serving.commits cimport commits_send
+from mqcore.net.serving.offset_commits cimport send_offset_commits
 from mqcore.net.serving.loop cimport KIND_MAIN, Server, ServingLoop
 from mqcore.net.serving.appends cimport take_results
 from mqcore.net.serving.parked cimport answer_old_parked
@@ -25,7 +25,7 @@ from mqcore.net.transport.connections cimport connection_close
 from mqcore.net.transport.loop cimport transport_end_turn
 from mqcore.net.transport.transport cimport Connection, Transport, connection_find
 from mqcore.net.transport.work cimport work_begin_turn
-from mqcore.shm.ring cimport Ring, ring_claim, ring_commit, ring_next, ring_publish, ring_release
+from mqcore.shm.ring cimport Ring, ring_claim, ring_finish, ring_next, ring_publish, ring_release
 from mqcore.shm.segment cimport Segment, shm_consumer, shm_producer
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
 
@@ -103,7 +103,7 @@ cdef void take_appends(int32_t status) noexcept nogil:
         result.queue_id = head.answer_queue_id
         result.request_flags = head.request_flags
         result.status = status
-        ring_commit(&results, RESULT_PUT, size)
+        ring_finish(&results, RESULT_PUT, size)
     ring_release(&appends)
     ring_publish(&results)
     take_results(&server.appends)
@@ -124,7 +124,7 @@ cdef void end_turn(uint64_t id, int32_t status) noexcept nogil:
     t.event_count = 0
     t.steady_us += LATER_MS * 1000
     t.steady_ms += LATER_MS
-    commits_send(&server.commits)
+    send_offset_commits(&server.offset_commits)
     answer_old_parked(&server.parking)
     while ring_next(&requests, &record, &kind) >= 0:
         pass

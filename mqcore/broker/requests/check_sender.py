@@ -44,7 +44,7 @@ def figures(said: Mapping[str, int] | None, now_ms: int) -> dict[str, int]:
             "given_up": said["given_up"], "rounds": said["rounds"]}
 
 
-class TransactionChecks:
+class CheckSender:
     """Round robin over the producers of each group."""
 
     def __init__(self, core: Core) -> None:

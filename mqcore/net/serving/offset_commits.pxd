@@ -5,13 +5,13 @@ from mqcore.layout cimport OffsetCommit
 from mqcore.net.serving.requests_ring cimport RequestsRing
 
 cdef enum:
-    COMMITS_MAX = 256
+    OFFSET_COMMITS_MAX = 256
 
-cdef struct Commits:
-    OffsetCommit[COMMITS_MAX] entries
+cdef struct OffsetCommits:
+    OffsetCommit[OFFSET_COMMITS_MAX] entries
     int32_t count
     RequestsRing* requests
 
-cdef void commits_send(Commits* k) noexcept nogil                      # if there is room
-cdef void note_commit(Commits* k, const uint8_t* group, int32_t group_length, const uint8_t* topic,
+cdef void send_offset_commits(OffsetCommits* k) noexcept nogil                      # if there is room
+cdef void note_offset_commit(OffsetCommits* k, const uint8_t* group, int32_t group_length, const uint8_t* topic,
                       int32_t topic_length, int32_t queue_id, int64_t offset) noexcept nogil

@@ -11,7 +11,7 @@ import pytest
 
 from mqcore.client import ClosedError, ConfigError, MessageQueue, NoRouteError, RequestTimeout
 from mqcore.client.admin import Admin, AsyncAdmin
-from mqcore.client.admin.checks import moment_ms
+from mqcore.client.admin.arguments import moment_ms
 
 NOBODY = "127.0.0.1:1"              # nothing listens there: what is sent would raise ConnectError
 QUEUE = MessageQueue("T", "b", 0)

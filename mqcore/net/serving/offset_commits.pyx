@@ -2,12 +2,12 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
-from mqcore.layout cimport FORWARD_COMMITS
+from mqcore.layout cimport FORWARD_OFFSETS
 from mqcore.net.serving.requests_ring cimport requests_claim, requests_publish
-from mqcore.shm.ring cimport ring_commit
+from mqcore.shm.ring cimport ring_finish
 
 
-cdef void commits_send(Commits* k) noexcept nogil:
+cdef void send_offset_commits(OffsetCommits* k) noexcept nogil:
     cdef uint8_t* place
     cdef int32_t size = k.count * <int32_t>sizeof(OffsetCommit)
     if k.count == 0:
@@ -16,12 +16,12 @@ cdef void commits_send(Commits* k) noexcept nogil:
     if place == NULL:                  # kept; the next ones replace them queue by queue
         return
     memcpy(place, k.entries, size)
-    ring_commit(&k.requests.ring, FORWARD_COMMITS, size)
+    ring_finish(&k.requests.ring, FORWARD_OFFSETS, size)
     requests_publish(k.requests)
     k.count = 0
 
 
-cdef void note_commit(Commits* k, const uint8_t* group, int32_t group_length, const uint8_t* topic,
+cdef void note_offset_commit(OffsetCommits* k, const uint8_t* group, int32_t group_length, const uint8_t* topic,
                       int32_t topic_length, int32_t queue_id, int64_t offset) noexcept nogil:
     cdef OffsetCommit* commit
     cdef int32_t i
@@ -33,9 +33,9 @@ cdef void note_commit(Commits* k, const uint8_t* group, int32_t group_length, co
                 and memcmp(commit.topic, topic, topic_length) == 0):
             commit.offset = offset
             return
-    if k.count == COMMITS_MAX:
-        commits_send(k)
-        if k.count == COMMITS_MAX:
+    if k.count == OFFSET_COMMITS_MAX:
+        send_offset_commits(k)
+        if k.count == OFFSET_COMMITS_MAX:
             return                     # clients commit again within five seconds
     commit = &k.entries[k.count]
     k.count += 1

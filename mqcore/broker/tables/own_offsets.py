@@ -23,7 +23,7 @@ _SEPARATOR = "@"
 _log = logging.getLogger(__name__)
 
 
-class Commit(NamedTuple):
+class OwnOffset(NamedTuple):
     """An offset of one queue."""
 
     group: str
@@ -32,7 +32,7 @@ class Commit(NamedTuple):
     offset: int
 
 
-class OwnCommits:
+class OwnOffsets:
     """
     Offsets that consumers committed to a slave, by queue, since its master last had them. Of more
     than OWN_COUNT_MAX the later ones are forgotten.
@@ -57,17 +57,17 @@ class OwnCommits:
         """Whether what was committed here lies behind `offset`, which is the master's."""
         return self._offsets.get((group, topic, queue_id), -1) > offset
 
-    def all(self) -> list[Commit]:
-        return [Commit(*place, offset) for place, offset in self._offsets.items()]
+    def all(self) -> list[OwnOffset]:
+        return [OwnOffset(*place, offset) for place, offset in self._offsets.items()]
 
-    def settle(self, commit: Commit) -> None:
+    def remove(self, commit: OwnOffset) -> None:
         """The master has it, or a later one; unless there is another one by now."""
         place = commit.group, commit.topic, commit.queue_id
         if self._offsets.get(place) == commit.offset:
             del self._offsets[place]
             self.dirty = True
 
-    def postpone(self, commit: Commit) -> None:
+    def postpone(self, commit: OwnOffset) -> None:
         """The master does not take it now: others come first."""
         place = commit.group, commit.topic, commit.queue_id
         if place in self._offsets:
@@ -107,7 +107,7 @@ class OwnCommits:
         self.dirty = False
         return self._steps(self.all())
 
-    def _steps(self, commits: list[Commit]) -> Iterator[None]:
+    def _steps(self, commits: list[OwnOffset]) -> Iterator[None]:
         table: dict[str, dict[int, int]] = {}
         for number, one in enumerate(commits, 1):
             table.setdefault(f"{one.topic}{_SEPARATOR}{one.group}", {})[one.queue_id] = one.offset

@@ -1,4 +1,4 @@
-"""What is not of the moment is judged before slaves get it: HM12 of master.pxd, checked.pxd."""
+"""What is not of the moment is judged before slaves get it: HM12 of master.pxd, verifier.pxd."""
 from __future__ import annotations
 
 import contextlib
@@ -107,7 +107,7 @@ def test_a_damaged_blank_record_is_known_too(make: Make) -> None:
 
 @pytest.mark.parametrize("checksums", [True, False])
 def test_a_slave_may_go_on_in_the_middle_of_a_record(make: Make, checksums: bool) -> None:
-    """CK3 of checked.pxd: one of a stock broker does, in a blank record too."""
+    """CK3 of verifier.pxd: one of a stock broker does, in a blank record too."""
     master, records = old_log(make)
     if not checksums:
         for path in (master.run.root / "checksums").iterdir():

@@ -9,7 +9,7 @@ from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 
 
-class Held:
+class AssignedQueue:
     """
     queue      as brokers know it, `shown` as the application does
     messages   those between pull and commit
@@ -52,9 +52,9 @@ class Held:
         """What the store is to have; None: there is nothing to commit yet."""
         return self.marked if self.is_marked else self.messages.commit_offset
 
-    def moved(self, offset: int, now: float) -> Held:
+    def moved(self, offset: int, now: float) -> AssignedQueue:
         """The same queue, to be pulled from another offset on; what was pulled is forgotten."""
-        new = Held(self.queue, self.shown, offset, now, self.counts, is_marked=True)
+        new = AssignedQueue(self.queue, self.shown, offset, now, self.counts, is_marked=True)
         new.start_offset, new.committed = self.start_offset, self.committed
         new.marked, new.going = self.commit_offset, self.going
         return new

@@ -24,7 +24,7 @@ from mqcore.store.log.view cimport LogView
 from mqcore.threads cimport pthread_cond_t, pthread_mutex_t, pthread_t
 
 cdef enum:
-    CHECK_PLACES = 32
+    VERIFY_PLACES = 32
     CHECK_BYTES = 2 << 20             # of one job, and the record that ends behind them
     CHECK_READ_BYTES = 128 << 10      # at a time
     KEPT_MAX = 4
@@ -46,7 +46,7 @@ cdef struct Kept:
     int64_t end
     uint8_t* bytes                    # KEPT_BYTES, NULL: it was not needed yet
 
-cdef struct CheckJob:
+cdef struct VerifyJob:
     int state                         # under the lock, as all of it while it does not run
     int64_t number                    # they are done in this order
     int file                          # a descriptor of its own
@@ -54,7 +54,7 @@ cdef struct CheckJob:
     int64_t end                       # of what is published
     int piece                         # where it is kept, -1: nowhere
 
-cdef struct Checker:
+cdef struct LogVerifier:
     pthread_t thread
     pthread_mutex_t lock
     pthread_cond_t some
@@ -62,7 +62,7 @@ cdef struct Checker:
     int32_t stop                      # the loop
     int64_t rate                      # bytes a second (CK6), 0: as many as it can
     int64_t asked
-    CheckJob jobs[CHECK_PLACES]
+    VerifyJob jobs[VERIFY_PLACES]
     Kept kept[KEPT_MAX]
     LogView log                       # the thread's, as all that follows
     int file
@@ -77,19 +77,19 @@ cdef struct Checker:
     int64_t hint_position             # where the last job ended ...
     int64_t hint                      # ... and the place of the entry behind it
 
-cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment_size,
+cdef LogVerifier* verifier_open(LogState* state, const char* folders, int64_t segment_size,
                            int bell) noexcept nogil                     # NULL: no memory or no thread
-cdef void checker_close(Checker* c) noexcept nogil
+cdef void verifier_close(LogVerifier* c) noexcept nogil
 # Judge what lies from `position` on in the segment that `file` is, of what is published below `end`, and keep it if
 # `keep` and it can be; False: the place is not free (CK5).
-cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t end,
+cdef bint verifier_ask(LogVerifier* c, int place, int file, int64_t position, int64_t end,
                       bint keep) noexcept nogil
 # What has become of it; a place whose job is done is free then. piece: of what is kept from where it was
 # asked on, or -1; the caller gives it back.
-cdef int checker_take(Checker* c, int place, int64_t* position, int* piece) noexcept nogil
-cdef void checker_give_back(Checker* c, int piece) noexcept nogil
-cdef int checker_pieces(Checker* c) noexcept nogil                      # that are not free
+cdef int verifier_take(LogVerifier* c, int place, int64_t* position, int* piece) noexcept nogil
+cdef void verifier_give_back(LogVerifier* c, int piece) noexcept nogil
+cdef int verifier_pieces(LogVerifier* c) noexcept nogil                      # that are not free
 # Nobody waits for it any longer.
-cdef void checker_leave(Checker* c, int place) noexcept nogil
+cdef void verifier_leave(LogVerifier* c, int place) noexcept nogil
 # Whether there is an answer, or the place is free: who waits for it goes on.
-cdef bint checker_ready(Checker* c, int place) noexcept nogil
+cdef bint verifier_ready(LogVerifier* c, int place) noexcept nogil

@@ -1,4 +1,4 @@
-"""The thread that holds the log against its checksums for slaves (checked.pxd has the rules)."""
+"""The thread that holds the log against its checksums for slaves (verifier.pxd has the rules)."""
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
@@ -70,7 +70,7 @@ cdef extern from "<unistd.h>" nogil:
 # -- the thread ------------------------------------------------------------------------------------
 
 
-cdef int read_in(Checker* c, uint8_t* into, int64_t offset, int64_t size) noexcept nogil:
+cdef int read_in(LogVerifier* c, uint8_t* into, int64_t offset, int64_t size) noexcept nogil:
     """These bytes of the segment; 0 or errno."""
     cdef int64_t done = 0
     cdef ssize_t got
@@ -84,7 +84,7 @@ cdef int read_in(Checker* c, uint8_t* into, int64_t offset, int64_t size) noexce
     return 0
 
 
-cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+cdef int bring(LogVerifier* c, int64_t offset, int64_t size) noexcept nogil:
     """These bytes of the map can be touched without the disk, and without a signal; 0 or errno."""
     cdef int64_t page = offset - offset % PAGE, done = 0, part
     cdef int error
@@ -99,7 +99,7 @@ cdef int bring(Checker* c, int64_t offset, int64_t size) noexcept nogil:
     return 0
 
 
-cdef const uint8_t* mapped(Checker* c, int64_t offset, int64_t size) noexcept nogil:
+cdef const uint8_t* mapped(LogVerifier* c, int64_t offset, int64_t size) noexcept nogil:
     """What is longer than `bytes`; NULL: failure."""
     cdef void* map
     c.have = 0
@@ -115,7 +115,7 @@ cdef const uint8_t* mapped(Checker* c, int64_t offset, int64_t size) noexcept no
     return c.map + offset
 
 
-cdef void keep_no_gap(Checker* c, int64_t at, int64_t size) noexcept nogil:
+cdef void keep_no_gap(LogVerifier* c, int64_t at, int64_t size) noexcept nogil:
     """CK7: what is read from a position on is not kept where it would leave a gap, or has no room."""
     cdef Kept* k = c.keeps
     if k == NULL:
@@ -126,7 +126,7 @@ cdef void keep_no_gap(Checker* c, int64_t at, int64_t size) noexcept nogil:
         c.keeps = NULL
 
 
-cdef const uint8_t* window(Checker* c, int64_t at, int64_t size) noexcept nogil:
+cdef const uint8_t* window(LogVerifier* c, int64_t at, int64_t size) noexcept nogil:
     """`size` bytes of the segment, until the next call; NULL: they are not there, or failure."""
     cdef int64_t offset = at % c.log.segment_size
     cdef uint8_t* into = c.bytes
@@ -150,7 +150,7 @@ cdef const uint8_t* window(Checker* c, int64_t at, int64_t size) noexcept nogil:
     return c.window
 
 
-cdef int64_t extent(Checker* c, int64_t at, bint* blank) noexcept nogil:
+cdef int64_t extent(LogVerifier* c, int64_t at, bint* blank) noexcept nogil:
     """Bytes from the record that begins there to the next one, by its head; 0: none begins there."""
     cdef const uint8_t* head = window(c, at, BLANK_SIZE_MIN)
     cdef int64_t size
@@ -165,7 +165,7 @@ cdef int64_t extent(Checker* c, int64_t at, bint* blank) noexcept nogil:
     return size
 
 
-cdef int64_t right_size(Checker* c, int64_t at) noexcept nogil:
+cdef int64_t right_size(LogVerifier* c, int64_t at) noexcept nogil:
     """The same of one that is as it was written (CK2)."""
     cdef bint blank = False
     cdef int64_t size = extent(c, at, &blank)
@@ -182,7 +182,7 @@ cdef int64_t right_size(Checker* c, int64_t at) noexcept nogil:
     return size if log_record_check(&c.log, record, size, at, &view) == PARSE_RECORD else 0
 
 
-cdef bint leads_to(Checker* c, int64_t* at, int64_t position) noexcept nogil:
+cdef bint leads_to(LogVerifier* c, int64_t* at, int64_t position) noexcept nogil:
     """From record to record, to the one that covers a position; False: no record begins at *at."""
     cdef bint blank
     cdef int64_t size
@@ -196,7 +196,7 @@ cdef bint leads_to(Checker* c, int64_t* at, int64_t position) noexcept nogil:
     return True
 
 
-cdef bint find_record(Checker* c, int64_t* at) noexcept nogil:
+cdef bint find_record(LogVerifier* c, int64_t* at) noexcept nogil:
     """CK3: at once, by the checksums, and where they lead nowhere from the segment's start on."""
     cdef int64_t position = at[0], base = position - position % c.log.segment_size
     cdef int64_t count, hint = 0
@@ -220,7 +220,7 @@ cdef bint find_record(Checker* c, int64_t* at) noexcept nogil:
     return c.failure == 0 and leads_to(c, at, position)
 
 
-cdef int judge(Checker* c, int64_t* at) noexcept nogil:
+cdef int judge(LogVerifier* c, int64_t* at) noexcept nogil:
     """From *at on; where it ends, and CHECK_RIGHT or CHECK_DAMAGED."""
     cdef int64_t size = 1, stop = min(at[0] + CHECK_BYTES, c.end)
     if not find_record(c, at):
@@ -233,18 +233,18 @@ cdef int judge(Checker* c, int64_t* at) noexcept nogil:
     return CHECK_RIGHT
 
 
-cdef inline MappedSegment* place_in_view(Checker* c, int64_t position) noexcept nogil:
+cdef inline MappedSegment* place_in_view(LogVerifier* c, int64_t position) noexcept nogil:
     return &c.log.places[position // c.log.segment_size & (LOG_VIEW_PLACES - 1)]
 
 
-cdef void go_on_with_checksums(Checker* c, int64_t position) noexcept nogil:
+cdef void go_on_with_checksums(LogVerifier* c, int64_t position) noexcept nogil:
     """Where the job before ended there, its last entry is known: none is searched in pages that are not mapped."""
     cdef int64_t count
     if log_checksums(&c.log, position, &count) != NULL and c.hint_position == position:
         place_in_view(c, position).checksums_hint = c.hint
 
 
-cdef Kept* begin_piece(Checker* c, CheckJob* job) noexcept nogil:
+cdef Kept* begin_piece(LogVerifier* c, VerifyJob* job) noexcept nogil:
     """CK7; NULL: nothing is kept."""
     cdef Kept* k
     if job.piece < 0:
@@ -256,7 +256,7 @@ cdef Kept* begin_piece(Checker* c, CheckJob* job) noexcept nogil:
     return k if k.bytes != NULL else NULL
 
 
-cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
+cdef int do_job(LogVerifier* c, VerifyJob* job, int64_t* position) noexcept nogil:
     """What has become of it, and the position that says so (CheckState)."""
     cdef int64_t at = job.position, segment_size = c.log.segment_size
     cdef int64_t base = at - at % segment_size
@@ -284,7 +284,7 @@ cdef int do_job(Checker* c, CheckJob* job, int64_t* position) noexcept nogil:
     return CHECK_UNREADABLE if c.failure else state
 
 
-cdef void keep_to_rate(Checker* c, int64_t size, int64_t began_us) noexcept nogil:
+cdef void keep_to_rate(LogVerifier* c, int64_t size, int64_t began_us) noexcept nogil:
     """CK6, behind a job of `size` bytes."""
     cdef int64_t rate = load_i64_acquire(&c.rate), left_us
     if rate <= 0 or size <= 0:
@@ -294,17 +294,17 @@ cdef void keep_to_rate(Checker* c, int64_t size, int64_t began_us) noexcept nogi
         usleep(<unsigned int>min(left_us, <int64_t>CHECK_PAUSE_US_MAX))
 
 
-cdef CheckJob* next_job(Checker* c) noexcept nogil:
+cdef VerifyJob* next_job(LogVerifier* c) noexcept nogil:
     """The oldest; NULL: none waits. Under the lock."""
-    cdef CheckJob* found = NULL
+    cdef VerifyJob* found = NULL
     cdef int i
-    for i in range(CHECK_PLACES):
+    for i in range(VERIFY_PLACES):
         if c.jobs[i].state == CHECK_ASKED and (found == NULL or c.jobs[i].number < found.number):
             found = &c.jobs[i]
     return found
 
 
-cdef void free_piece(Checker* c, CheckJob* job) noexcept nogil:
+cdef void free_piece(LogVerifier* c, VerifyJob* job) noexcept nogil:
     """Under the lock."""
     if job.piece >= 0:
         c.kept[job.piece].taken = False
@@ -312,8 +312,8 @@ cdef void free_piece(Checker* c, CheckJob* job) noexcept nogil:
 
 
 cdef void* run(void* argument) noexcept nogil:
-    cdef Checker* c = <Checker*>argument
-    cdef CheckJob* job
+    cdef LogVerifier* c = <LogVerifier*>argument
+    cdef VerifyJob* job
     cdef int64_t position = 0, one = 1, began_us, begin
     cdef int state
     pthread_mutex_lock(&c.lock)
@@ -346,9 +346,9 @@ cdef void* run(void* argument) noexcept nogil:
 # -- the loop --------------------------------------------------------------------------------------
 
 
-cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment_size,
+cdef LogVerifier* verifier_open(LogState* state, const char* folders, int64_t segment_size,
                            int bell) noexcept nogil:
-    cdef Checker* c = <Checker*>calloc(1, sizeof(Checker))
+    cdef LogVerifier* c = <LogVerifier*>calloc(1, sizeof(LogVerifier))
     if c == NULL:
         return NULL
     c.bell = bell
@@ -363,7 +363,7 @@ cdef Checker* checker_open(LogState* state, const char* folders, int64_t segment
     return c
 
 
-cdef void checker_close(Checker* c) noexcept nogil:
+cdef void verifier_close(LogVerifier* c) noexcept nogil:
     cdef int i
     if c == NULL:
         return
@@ -372,7 +372,7 @@ cdef void checker_close(Checker* c) noexcept nogil:
     pthread_cond_signal(&c.some)
     pthread_mutex_unlock(&c.lock)
     thread_end(c.thread)
-    for i in range(CHECK_PLACES):
+    for i in range(VERIFY_PLACES):
         if c.jobs[i].state == CHECK_ASKED:
             close(c.jobs[i].file)
     for i in range(KEPT_MAX):
@@ -381,7 +381,7 @@ cdef void checker_close(Checker* c) noexcept nogil:
     free(c)
 
 
-cdef int take_piece(Checker* c) noexcept nogil:
+cdef int take_piece(LogVerifier* c) noexcept nogil:
     """Its number; -1: none is free. Under the lock."""
     cdef int i
     for i in range(KEPT_MAX):
@@ -391,9 +391,9 @@ cdef int take_piece(Checker* c) noexcept nogil:
     return -1
 
 
-cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t end,
+cdef bint verifier_ask(LogVerifier* c, int place, int file, int64_t position, int64_t end,
                       bint keep) noexcept nogil:
-    cdef CheckJob* job = &c.jobs[place]
+    cdef VerifyJob* job = &c.jobs[place]
     cdef int copy = dup(file), error = errno
     cdef bint is_free
     pthread_mutex_lock(&c.lock)
@@ -413,8 +413,8 @@ cdef bint checker_ask(Checker* c, int place, int file, int64_t position, int64_t
     return is_free
 
 
-cdef int checker_take(Checker* c, int place, int64_t* position, int* piece) noexcept nogil:
-    cdef CheckJob* job = &c.jobs[place]
+cdef int verifier_take(LogVerifier* c, int place, int64_t* position, int* piece) noexcept nogil:
+    cdef VerifyJob* job = &c.jobs[place]
     cdef int state
     piece[0] = -1
     pthread_mutex_lock(&c.lock)
@@ -427,8 +427,8 @@ cdef int checker_take(Checker* c, int place, int64_t* position, int* piece) noex
     return state
 
 
-cdef void checker_leave(Checker* c, int place) noexcept nogil:
-    cdef CheckJob* job = &c.jobs[place]
+cdef void verifier_leave(LogVerifier* c, int place) noexcept nogil:
+    cdef VerifyJob* job = &c.jobs[place]
     pthread_mutex_lock(&c.lock)
     if job.state == CHECK_ASKED:
         close(job.file)
@@ -438,7 +438,7 @@ cdef void checker_leave(Checker* c, int place) noexcept nogil:
     pthread_mutex_unlock(&c.lock)
 
 
-cdef bint checker_ready(Checker* c, int place) noexcept nogil:
+cdef bint verifier_ready(LogVerifier* c, int place) noexcept nogil:
     cdef int state
     pthread_mutex_lock(&c.lock)
     state = c.jobs[place].state
@@ -446,13 +446,13 @@ cdef bint checker_ready(Checker* c, int place) noexcept nogil:
     return state == CHECK_NONE or state >= CHECK_RIGHT
 
 
-cdef void checker_give_back(Checker* c, int piece) noexcept nogil:
+cdef void verifier_give_back(LogVerifier* c, int piece) noexcept nogil:
     pthread_mutex_lock(&c.lock)
     c.kept[piece].taken = False
     pthread_mutex_unlock(&c.lock)
 
 
-cdef int checker_pieces(Checker* c) noexcept nogil:
+cdef int verifier_pieces(LogVerifier* c) noexcept nogil:
     cdef int i, count = 0
     pthread_mutex_lock(&c.lock)
     for i in range(KEPT_MAX):

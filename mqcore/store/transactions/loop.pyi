@@ -1,6 +1,6 @@
 from mqcore.shm.segment import Segment
 
-class TransactionCheck:
+class TransactionCheckLoop:
     ahead_ms: int
     def __init__(
         self, segment: Segment, log_folder: bytes, queue_folder: bytes, *, file_entries: int,
