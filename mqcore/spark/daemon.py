@@ -17,13 +17,13 @@ import pyspark.sql.pandas.serializers
 import pyspark.sql.worker.plan_data_source_read
 import pyspark.worker
 
-import mqcore.spark.broker.source
 import mqcore.spark.lake.filing
 import mqcore.spark.lake.writer
+import mqcore.spark.topics.source
 
 PRELOADED = (pyarrow.ipc, pyarrow.parquet, pyspark.sql.conversion,
              pyspark.sql.pandas.serializers, pyspark.worker,
-             pyspark.sql.worker.plan_data_source_read, mqcore.spark.broker.source,
+             pyspark.sql.worker.plan_data_source_read, mqcore.spark.topics.source,
              mqcore.spark.lake.filing, mqcore.spark.lake.writer)
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 from mqcore.client.core.options import check_group
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Offsets, catalog_of
-from mqcore.spark.broker.positions import from_checkpoint, nested
 from mqcore.spark.options import ROCKETMQ, STREAM, read_options
+from mqcore.spark.topics.catalog import Offsets, catalog_of
+from mqcore.spark.topics.positions import from_checkpoint, nested
 
 ROWS = "mqcoreRows"                 # an observation of a query that counts `rows` by itself
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.spark.broker.idle import Idle
+from mqcore.spark.topics.idle import Idle
 from tests.spark.world import World, forget_commit
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up

@@ -22,17 +22,17 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
-from mqcore.spark.broker import ends as ends_of
-from mqcore.spark.broker.batch import Wanted
-from mqcore.spark.broker.positions import (
+from mqcore.spark.topics import ends as ends_of
+from mqcore.spark.topics.batch import Wanted
+from mqcore.spark.topics.positions import (
     as_checkpoint,
     from_checkpoint,
     parse_offsets,
 )
-from mqcore.spark.broker.ranges import Range
-from mqcore.spark.broker.reading import Reading, Slice
-from mqcore.spark.broker.state import first_offsets, keep_first_offsets
-from mqcore.spark.broker.stream import StreamReader, allotted
+from mqcore.spark.topics.ranges import OffsetRange
+from mqcore.spark.topics.state import first_offsets, keep_first_offsets
+from mqcore.spark.topics.stream import StreamReader, allotted
+from mqcore.spark.topics.topic_read import RangePartition, TopicRead
 
 A, B, C = (MessageQueue("t", "b", number) for number in range(3))
 SERVER = "127.0.0.1:1"
@@ -40,7 +40,7 @@ SERVER = "127.0.0.1:1"
 
 def reading(on=STREAM, columns=None, **options):
     given = {"nameserver": SERVER, "topic": "t", **options}
-    return Reading(read_options(given, ROCKETMQ, on, "rocketmq"),
+    return TopicRead(read_options(given, ROCKETMQ, on, "rocketmq"),
                    all_columns() if columns is None else picked_by_names(columns))
 
 
@@ -208,8 +208,9 @@ def test_filters_narrow_down_what_is_read():
     assert handled == [True, True, True, False, True]
     assert wanted.has(A)
     assert not wanted.has(C)
-    assert wanted.cut(None, [Range(A, 0, 100), Range(B, 15, 18), Range(C, 0, 9)]) == [
-        Range(A, 10, 21), Range(B, 15, 18)]
+    assert wanted.cut(
+        None, [OffsetRange(A, 0, 100), OffsetRange(B, 15, 18), OffsetRange(C, 0, 9)]) == [
+        OffsetRange(A, 10, 21), OffsetRange(B, 15, 18)]
 
 
 @pytest.mark.parametrize(("options", "on", "said"), [
@@ -239,7 +240,7 @@ def test_a_gap_is_an_error_or_a_row(caplog):
     """Apache's connector fails before it looks whether it may go on."""
     broker = FakeBroker(range(100, 140))
     with serving(broker):
-        part = Slice(Range(A, 90, 130), "t", broker.address)
+        part = RangePartition(OffsetRange(A, 90, 130), "t", broker.address)
         with pytest.raises(DataLoss, match="offsets 90 to 99 of queue 0 of topic t on b cannot be"):
             list(reading(BATCH).read(part))
         rows = [row for one in reading(

@@ -8,11 +8,11 @@ pytest.importorskip("pyspark")
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker import link
-from mqcore.spark.broker.idle import Idle
-from mqcore.spark.broker.ranges import Missing, Range, RangeReader
-from mqcore.spark.broker.reading import Bundle, Slice, bundled, split
-from mqcore.spark.broker.stream import BUNDLE_OFFSETS, StreamReader
+from mqcore.spark.topics import link
+from mqcore.spark.topics.idle import Idle
+from mqcore.spark.topics.ranges import Missing, OffsetRange, RangeReader
+from mqcore.spark.topics.stream import BUNDLE_OFFSETS, StreamReader
+from mqcore.spark.topics.topic_read import GroupedPartition, RangePartition, grouped, split
 from mqcore.wire.records import decode_records
 from mqcore.wire.tags import parse_subscription
 from tests.spark.fake_broker import FakeBroker, serving
@@ -32,7 +32,7 @@ def read(broker: FakeBroker, begin: int, end: int, *, tags: str = "*", in_flight
     with serving(broker):
         for piece in RangeReader(
                 ClientConfig(namesrv="127.0.0.1:1"), lambda: broker.address,
-                Range(QUEUE, begin, end), "t", parse_subscription("t", tags), group="g",
+                OffsetRange(QUEUE, begin, end), "t", parse_subscription("t", tags), group="g",
                 in_flight=in_flight, timeout=timeout):
             if isinstance(piece, Missing):
                 missing.append((piece.begin, piece.end))
@@ -121,7 +121,7 @@ def test_a_filter_that_nothing_matches_reads_nothing():
     (None, None, [100, 900]), (4, None, [100, 225, 225, 225, 225]), (None, 400, [100, 300] * 1),
     (1, None, [100, 900]), (20, 30, None)])
 def test_ranges_are_split_evenly(tasks_min, records_max, sizes):
-    whole = [Range(QUEUE, 0, 100), Range(QUEUE, 100, 100), Range(QUEUE, 50, 950)]
+    whole = [OffsetRange(QUEUE, 0, 100), OffsetRange(QUEUE, 100, 100), OffsetRange(QUEUE, 50, 950)]
 
     found = split(whole, tasks_min, records_max)
 
@@ -138,15 +138,16 @@ class Planned(StreamReader):
     def __init__(self, sizes: list[int], **options: int) -> None:
         self._reading = type("Reading", (), {"options": {
             "minPartitions": None, "maxRecordsPerPartition": None, **options}})()
-        self.slices = [Slice(Range(MessageQueue("t", "b", number), 5, 5 + size), "t", "")
-                       for number, size in enumerate(sizes)]
+        self.parts = [RangePartition(
+            OffsetRange(MessageQueue("t", "b", number), 5, 5 + size), "t", "")
+                      for number, size in enumerate(sizes)]
 
-    def _slices(self, start, end):
-        return self.slices
+    def _parts(self, start, end):
+        return self.parts
 
     def tasks(self) -> list[list[int]]:
         """The sizes of the ranges that each task reads."""
-        return [[each.size for each in (one.slices if isinstance(one, Bundle) else [one])]
+        return [[each.size for each in (one.parts if isinstance(one, GroupedPartition) else [one])]
                 for one in self.partitions({}, {})]
 
 
@@ -163,9 +164,9 @@ def test_small_ranges_of_a_batch_share_a_task(sizes, options, tasks):
 
 
 def test_bundles_have_every_slice_once_and_in_order():
-    slices = Planned([3, 1, 4, 1, 5, 9, 2, 6]).slices
+    parts = Planned([3, 1, 4, 1, 5, 9, 2, 6]).parts
 
-    found = list(bundled(slices, lambda size, more: size + more <= 9))
+    found = list(grouped(parts, lambda size, more: size + more <= 9))
 
-    assert [one for bundle in found for one in bundle.slices] == slices
-    assert [sum(one.size for one in bundle.slices) for bundle in found] == [9, 5, 9, 8]
+    assert [one for bundle in found for one in bundle.parts] == parts
+    assert [sum(one.size for one in bundle.parts) for bundle in found] == [9, 5, 9, 8]

@@ -5,8 +5,8 @@ import pytest
 
 from mqcore.client.errors import ConfigError, MessageTooLarge
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.rows import Grouping, messages
 from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.topics.rows import Grouping, messages
 from mqcore.wire.records import decode_batch
 
 pa = pytest.importorskip("pyarrow")

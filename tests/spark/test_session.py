@@ -45,7 +45,7 @@ def test_parents_of_what_plans_have_loaded_the_sources_before_they_fork() -> Non
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path)), "PYTHONVERBOSE": "1"}
     ).stderr
     loaded = dict(re.findall(r"^import '([\w.]+)' # <?([\w.]+)", said, re.MULTILINE))
-    assert {"pyspark.sql.worker.create_data_source", "mqcore.spark.broker.source",
+    assert {"pyspark.sql.worker.create_data_source", "mqcore.spark.topics.source",
             "mqcore.spark.lake.writer", "mqcore.spark.store.source"} <= loaded.keys()
     assert [name for name, loader in loaded.items() if "zipimport" in loader] == []
 
@@ -111,5 +111,5 @@ def test_what_each_of_sparks_processes_loads_is_without_the_calls_of_administrat
     program = "import sys, pyspark_rocketmq, pyspark_rocketmq_archive; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                             check=True).stdout.split()
-    assert "mqcore.spark.broker.source" in loaded
+    assert "mqcore.spark.topics.source" in loaded
     assert [name for name in loaded if name.startswith("mqcore.client.admin")] == []

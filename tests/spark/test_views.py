@@ -9,10 +9,10 @@ from mqcore.client.admin.transactions import OP_TOPIC
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import RemotingError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker import link
-from mqcore.spark.broker.idle import Idle
-from mqcore.spark.broker.ranges import Missing, Range
-from mqcore.spark.broker.views import ENTRIES_AT_ONCE, ViewReader
+from mqcore.spark.topics import link
+from mqcore.spark.topics.idle import Idle
+from mqcore.spark.topics.ranges import Missing, OffsetRange
+from mqcore.spark.topics.views import ENTRIES_AT_ONCE, ViewReader
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, response
 from mqcore.wire.records import decode_records
@@ -58,7 +58,8 @@ def read(broker: FakeBroker, begin: int, end: int, *, timeout: float = 5.0
     with serving(broker):
         for piece in ViewReader(
                 ClientConfig(namesrv="127.0.0.1:1"), lambda: broker.address,
-                Range(MessageQueue(OP_TOPIC, "b", 0), begin, end), in_flight=16, timeout=timeout):
+                OffsetRange(MessageQueue(OP_TOPIC, "b", 0), begin, end), in_flight=16,
+                timeout=timeout):
             if isinstance(piece, Missing):
                 missing.append((piece.begin, piece.end))
             else:
@@ -86,4 +87,5 @@ def test_what_retention_has_deleted_is_said() -> None:
 def test_a_broker_that_stays_away_is_an_error() -> None:
     with pytest.raises(RemotingError):
         list(ViewReader(ClientConfig(namesrv="127.0.0.1:1"), lambda: "127.0.0.1:9",
-                        Range(MessageQueue(OP_TOPIC, "b", 0), 0, 1), in_flight=1, timeout=0.05))
+                        OffsetRange(MessageQueue(OP_TOPIC, "b", 0), 0, 1), in_flight=1,
+                        timeout=0.05))

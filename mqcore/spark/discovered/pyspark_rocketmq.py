@@ -1,4 +1,4 @@
 """Spark looks for data sources in modules of such a name: `spark.read.format("rocketmq")`."""
-from mqcore.spark.broker.source import RocketMQ as DefaultSource
+from mqcore.spark.topics.source import RocketMQ as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -18,15 +18,6 @@ import click
 
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Offsets, catalog_of
-from mqcore.spark.broker.positions import (
-    EARLIEST,
-    Subject,
-    begins,
-    from_checkpoint,
-    nested,
-)
-from mqcore.spark.broker.source import NAME as ROCKETMQ_NAME
 from mqcore.spark.errors import SparkSourceError
 from mqcore.spark.jobs.cluster import source_options
 from mqcore.spark.jobs.frame import (
@@ -44,6 +35,15 @@ from mqcore.spark.lake.rows import FILE_ROWS
 from mqcore.spark.lake.writer import NAME as LAKE_NAME
 from mqcore.spark.options import ROCKETMQ, STREAM, Options, read_options
 from mqcore.spark.session import own_session
+from mqcore.spark.topics.catalog import Offsets, catalog_of
+from mqcore.spark.topics.positions import (
+    EARLIEST,
+    Subject,
+    begins,
+    from_checkpoint,
+    nested,
+)
+from mqcore.spark.topics.source import NAME as ROCKETMQ_NAME
 from mqcore.spark.tracking import ROWS, Progress, track
 
 FOLDER: Final = "_mqcore_archive"       # below the table's: checkpoints, by the archive's name

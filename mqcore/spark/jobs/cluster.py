@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from mqcore.spark.broker.catalog import Offsets
-from mqcore.spark.broker.positions import nested
-from mqcore.spark.broker.source import NAME
 from mqcore.spark.errors import OptionError
 from mqcore.spark.jobs.frame import settings
 from mqcore.spark.options import BATCH, ROCKETMQ, Options, Parse, read_options
+from mqcore.spark.topics.catalog import Offsets
+from mqcore.spark.topics.positions import nested
+from mqcore.spark.topics.source import NAME
 
 Cluster = Mapping[str, str]         # options of the source: nameServer, rocketmq.*, timeout ...
 

@@ -15,8 +15,6 @@ import click
 from mqcore.client.core.options import check_group
 from mqcore.client.errors import ConfigError, RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
-from mqcore.spark.broker.source import NAME
 from mqcore.spark.columns import picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs import dlq_tables as tables
@@ -33,6 +31,8 @@ from mqcore.spark.jobs.dlq_ledger import Ledger, Run
 from mqcore.spark.jobs.frame import LIST_COUNT, Outcome, run, spark_options
 from mqcore.spark.options import Options, moment
 from mqcore.spark.session import in_own_session, local_rows
+from mqcore.spark.topics.catalog import Catalog, Offsets, catalog_of
+from mqcore.spark.topics.source import NAME
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
 
 REDRIVE_COUNT_MAX: Final = 1_000

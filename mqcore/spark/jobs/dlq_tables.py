@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mqcore.spark.broker.copies import ORIGIN_PREFIX
+from mqcore.spark.topics.copies import ORIGIN_PREFIX
 from mqcore.wire.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQ_KEY
 
 READ_COLUMNS: Final = ("topic,brokerName,queueId,queueOffset,storeTimestamp,bornHost,msgId,keys,"

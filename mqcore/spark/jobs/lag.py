@@ -16,7 +16,6 @@ import click
 from mqcore.client.admin import Admin
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Offsets, catalog_of
 from mqcore.spark.columns import picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs.cluster import (
@@ -31,6 +30,7 @@ from mqcore.spark.jobs.cluster import (
 from mqcore.spark.jobs.frame import EXIT_FINE, EXIT_MISMATCH, Outcome, run, spark_options
 from mqcore.spark.options import Options, client_config, seconds
 from mqcore.spark.session import in_own_session, local_rows
+from mqcore.spark.topics.catalog import Offsets, catalog_of
 from mqcore.spark.tracking import Progress, offsets_of
 
 SAMPLE: Final = 200                 # messages of a queue that are looked at

@@ -14,14 +14,6 @@ from typing import Any, Final
 import click
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.copies import (
-    ORIGIN_BROKER,
-    ORIGIN_OFFSET,
-    ORIGIN_PREFIX,
-    ORIGIN_QUEUE_ID,
-    ORIGIN_STORE_TIME,
-)
-from mqcore.spark.broker.positions import parse_offsets
 from mqcore.spark.columns import MAP
 from mqcore.spark.errors import OptionError
 from mqcore.spark.jobs.cluster import parsed
@@ -36,6 +28,14 @@ from mqcore.spark.jobs.frame import (
 )
 from mqcore.spark.options import moment
 from mqcore.spark.session import local_rows
+from mqcore.spark.topics.copies import (
+    ORIGIN_BROKER,
+    ORIGIN_OFFSET,
+    ORIGIN_PREFIX,
+    ORIGIN_QUEUE_ID,
+    ORIGIN_STORE_TIME,
+)
+from mqcore.spark.topics.positions import parse_offsets
 from mqcore.wire.properties import CLUSTER, DELAY, TRANSACTION_PREPARED, WAIT
 
 OFFSET, ORIGIN, ID = "offset", "origin", "id"

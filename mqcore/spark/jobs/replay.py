@@ -19,15 +19,15 @@ from typing import Any, Final
 import click
 
 from mqcore.client.errors import RocketMQError
-from mqcore.spark.broker.catalog import Offsets, catalog_of
-from mqcore.spark.broker.positions import parse_offsets
-from mqcore.spark.broker.source import NAME as ROCKETMQ_NAME
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs.cluster import parsed
 from mqcore.spark.jobs.frame import Outcome, run, settings, spark_options
 from mqcore.spark.lake.opening import existing, open_table, read_lake
 from mqcore.spark.options import ROCKETMQ, WRITE, Options, moment, read_options
 from mqcore.spark.session import local_rows, own_session
+from mqcore.spark.topics.catalog import Offsets, catalog_of
+from mqcore.spark.topics.positions import parse_offsets
+from mqcore.spark.topics.source import NAME as ROCKETMQ_NAME
 from mqcore.spark.whole_files import put_once
 
 FOLDER: Final = "_mqcore_replay"        # below the table's: plans, by the replay's name

@@ -12,13 +12,13 @@ from typing import Any, Final
 import click
 
 from mqcore.client.admin.traces import TRACE_TOPIC
-from mqcore.spark.broker.positions import nested
-from mqcore.spark.broker.source import NAME
 from mqcore.spark.jobs import trace_tables as tables
 from mqcore.spark.jobs.cluster import Cluster, cluster_of, cluster_options, parsed, read
 from mqcore.spark.jobs.frame import Outcome, run, spark_options
 from mqcore.spark.options import moment, seconds
 from mqcore.spark.session import in_own_session, own_session
+from mqcore.spark.topics.positions import nested
+from mqcore.spark.topics.source import NAME
 from mqcore.spark.tracking import offsets_of
 
 LATEST_S: Final = 3600.0            # between a send and a call of a listener that belongs to it

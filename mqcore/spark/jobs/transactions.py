@@ -15,8 +15,6 @@ import click
 from mqcore.client.admin.transactions import CHECK_GROUP, HALF_TOPIC, OP_TOPIC
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.batch import CLOCK_SLACK_MS
-from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
 from mqcore.spark.columns import picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.jobs import transaction_tables as tables
@@ -40,6 +38,8 @@ from mqcore.spark.jobs.frame import (
 from mqcore.spark.options import moment, seconds
 from mqcore.spark.session import in_own_session, local_rows
 from mqcore.spark.store.source import NAME as STORE
+from mqcore.spark.topics.batch import CLOCK_SLACK_MS
+from mqcore.spark.topics.catalog import Catalog, Offsets, catalog_of
 from mqcore.wire import fastjson
 from mqcore.wire.codes import GIVEN_UP_TOPIC
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from mqcore.spark.broker.reading import Bundle, Reading, bundled
-from mqcore.spark.broker.stream import StreamReader
 from mqcore.spark.errors import OptionError, SparkSourceError, one_line
 from mqcore.spark.lake.files import FileWriter, Form
 from mqcore.spark.lake.options import LAKE
 from mqcore.spark.lake.rows import FILE, FILE_ROWS, MESSAGES, form_of, shape_of
 from mqcore.spark.lake.table import Shape, local_folder
 from mqcore.spark.options import ROCKETMQ, STREAM, WRITE, Options, read_options
+from mqcore.spark.topics.stream import StreamReader
+from mqcore.spark.topics.topic_read import GroupedPartition, TopicRead, grouped
 
 NAME = "rocketmq-archive"
 _LAKE_NAMES = frozenset(option.name.lower() for option in LAKE)
@@ -30,7 +30,7 @@ _LAKE_NAMES = frozenset(option.name.lower() for option in LAKE)
 class FilingReader(StreamReader):
     """Reads what comes, into files."""
 
-    def __init__(self, reading: Reading, root: Path, shape: Shape, form: Form) -> None:
+    def __init__(self, reading: TopicRead, root: Path, shape: Shape, form: Form) -> None:
         super().__init__(reading)
         self._files = root, shape, form
 
@@ -40,19 +40,19 @@ class FilingReader(StreamReader):
     @one_line
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """As many tasks as `minPartitions` says, of about as many messages each."""
-        slices = self._slices(start, end)
-        each = sum(one.size for one in slices) / (self._reading.options["minPartitions"] or 1)
-        return list(bundled(slices, lambda size, more: size + more / 2 <= each))
+        parts = self._parts(start, end)
+        each = sum(one.size for one in parts) / (self._reading.options["minPartitions"] or 1)
+        return list(grouped(parts, lambda size, more: size + more / 2 <= each))
 
     @one_line
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """A row for each file of the task. Raises SparkSourceError."""
         import pyarrow as pa
 
-        assert isinstance(partition, Bundle)
+        assert isinstance(partition, GroupedPartition)
         files = FileWriter(*self._files)
         try:
-            for one in partition.slices:
+            for one in partition.parts:
                 for batch in self._reading.read(one):
                     files.write(batch)
             done = files.finish()
@@ -87,7 +87,7 @@ class RocketMQArchive(DataSource):
         if not path:
             raise OptionError(f"{NAME} needs the table's folder: .load(PATH)")
         return FilingReader(
-            Reading(read_options(source, ROCKETMQ, STREAM, NAME), MESSAGES),
+            TopicRead(read_options(source, ROCKETMQ, STREAM, NAME), MESSAGES),
             local_folder(path), shape_of(sink, path), form_of(sink))
 
     @staticmethod

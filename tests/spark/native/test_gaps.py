@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("pyspark")
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.ranges import Range
-from mqcore.spark.broker.reading import Bundle, Reading, Slice
 from mqcore.spark.columns import all_columns
 from mqcore.spark.errors import DataLoss
 from mqcore.spark.lake.filing import FilingReader
 from mqcore.spark.lake.options import LAKE
 from mqcore.spark.lake.rows import MESSAGES, form_of, shape_of
 from mqcore.spark.options import ROCKETMQ, STREAM, WRITE, read_options
+from mqcore.spark.topics.ranges import OffsetRange
+from mqcore.spark.topics.topic_read import GroupedPartition, RangePartition, TopicRead
 from tests.spark.fake_broker import FakeBroker, serving
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -28,8 +28,9 @@ def archived(broker: FakeBroker, root: Path, end: int, *, gaps: str) -> list[dic
         "nameServer": "127.0.0.1:1", "topic": "t", "failOnDataLoss": str(gaps == "fail")},
         ROCKETMQ, STREAM, "rocketmq")
     sink = read_options({"partitionBy": "topic"}, LAKE, WRITE, "rocketmq-lake")
-    reader = FilingReader(Reading(source, MESSAGES), root, shape_of(sink, root), form_of(sink))
-    task = Bundle([Slice(Range(MessageQueue("t", "b", 0), 0, end), "t", broker.address)])
+    reader = FilingReader(TopicRead(source, MESSAGES), root, shape_of(sink, root), form_of(sink))
+    whole = OffsetRange(MessageQueue("t", "b", 0), 0, end)
+    task = GroupedPartition([RangePartition(whole, "t", broker.address)])
     (batch,) = reader.read(task)
     return [row for text in batch.column(0).to_pylist()
             for row in pq.ParquetFile(root / json.loads(text)["path"]).read().to_pylist()]

@@ -18,11 +18,11 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 from mqcore.client import Producer
 from mqcore.client.admin import Admin
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.ends import Ends
-from mqcore.spark.broker.reading import Reading
-from mqcore.spark.broker.writer import Sink, TopicStreamWriter, TopicWriter
 from mqcore.spark.columns import all_columns
 from mqcore.spark.options import ROCKETMQ, STREAM, WRITE, read_options
+from mqcore.spark.topics.ends import Ends
+from mqcore.spark.topics.topic_read import TopicRead
+from mqcore.spark.topics.writer import Sink, TopicStreamWriter, TopicWriter
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 
@@ -111,7 +111,7 @@ def test_two_writes_of_one_micro_batch_are_two(first: MqcoreProcess, admin: Admi
         def attemptNumber(self) -> int:
             return 0
 
-    monkeypatch.setattr("mqcore.spark.broker.writer.TaskContext.get", Context)
+    monkeypatch.setattr("mqcore.spark.topics.writer.TaskContext.get", Context)
     admin.create_topic("audited", queues=1)
     orders, audit = (sink(first, "audited", kind=TopicWriter) for _ in range(2))
 
@@ -127,7 +127,7 @@ def test_a_stream_goes_on_with_the_brokers_that_answer(
 ) -> None:
     admin.create_topic("ends", queues=1)
     wait_until(lambda: len(admin.topic_stats("ends").queues) == 2, "both brokers have it")
-    ends = Ends(Reading(read_options({
+    ends = Ends(TopicRead(read_options({
         "nameServer": first.namesrv_addr, "topic": "ends", "pollInterval": "10ms",
         "rocketmq.callTimeout": "300ms"}, ROCKETMQ, STREAM, "rocketmq"), all_columns()))
     assert set(ends.latest().values()) == {0}

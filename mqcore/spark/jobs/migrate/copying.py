@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Offsets, catalog_of
-from mqcore.spark.broker.copies import (
+from mqcore.spark.columns import BROKEN_BODY
+from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.jobs.migrate.clusters import Cluster
+from mqcore.spark.jobs.migrate.table import MigrationTable, Segment
+from mqcore.spark.options import READ, ROCKETMQ, read_options
+from mqcore.spark.topics.catalog import Offsets, catalog_of
+from mqcore.spark.topics.copies import (
     ORIGIN_BODY,
     ORIGIN_BORN_HOST,
     ORIGIN_BROKER,
@@ -16,13 +21,8 @@ from mqcore.spark.broker.copies import (
     ORIGIN_QUEUE_ID,
     ORIGIN_STORE_TIME,
 )
-from mqcore.spark.broker.positions import nested, shown
-from mqcore.spark.broker.stream import allotted
-from mqcore.spark.columns import BROKEN_BODY
-from mqcore.spark.errors import SparkSourceError
-from mqcore.spark.jobs.migrate.clusters import Cluster
-from mqcore.spark.jobs.migrate.table import MigrationTable, Segment
-from mqcore.spark.options import READ, ROCKETMQ, read_options
+from mqcore.spark.topics.positions import nested, shown
+from mqcore.spark.topics.stream import allotted
 
 COPIED: Final = ("topic,brokerName,queueId,queueOffset,bornTimestamp,storeTimestamp,body,flag,"
                  "properties,reconsumeTimes,bornHost")

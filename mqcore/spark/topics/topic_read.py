@@ -12,13 +12,13 @@ from pyspark.sql.datasource import InputPartition
 
 from mqcore.client.errors import RocketMQError
 from mqcore.filter.sql92_filter import Filter
-from mqcore.spark.broker.catalog import READ_GROUP, Catalog, catalog_of
-from mqcore.spark.broker.positions import Subject, shown
-from mqcore.spark.broker.ranges import Missing, Piece, Range, RangeReader
-from mqcore.spark.broker.views import NOT_PULLED, ViewReader
 from mqcore.spark.columns import Cutter, Picked
 from mqcore.spark.errors import DataLoss, OptionError, SparkSourceError, one_line
 from mqcore.spark.options import Options, client_config
+from mqcore.spark.topics.catalog import READ_GROUP, Catalog, catalog_of
+from mqcore.spark.topics.positions import Subject, shown
+from mqcore.spark.topics.ranges import FetchedRecords, Missing, OffsetRange, RangeReader
+from mqcore.spark.topics.views import NOT_PULLED, ViewReader
 from mqcore.wire.records import RecordError
 from mqcore.wire.tags import (
     EXPRESSION_SQL92,
@@ -30,10 +30,10 @@ from mqcore.wire.tags import (
 log = logging.getLogger("mqcore.spark")
 
 
-class Slice(InputPartition):
+class RangePartition(InputPartition):
     """One task: a range of one queue; `topic` as brokers know it, `address` "" when not known."""
 
-    def __init__(self, one: Range, topic: str, address: str) -> None:
+    def __init__(self, one: OffsetRange, topic: str, address: str) -> None:
         super().__init__(None)
         self.range = one
         self.topic = topic
@@ -46,33 +46,37 @@ class Slice(InputPartition):
         return self.range.end - self.range.begin
 
 
-class Bundle(InputPartition):
-    """One task: several slices, one after the other."""
+class GroupedPartition(InputPartition):
+    """One task: several ranges, one after the other."""
 
-    def __init__(self, slices: list[Slice]) -> None:
+    def __init__(self, parts: list[RangePartition]) -> None:
         super().__init__(None)
-        self.slices = slices
+        self.parts = parts
 
 
-def bundled(slices: Iterable[Slice], fits: Callable[[int, int], bool]) -> Iterator[Bundle]:
+def grouped(
+    parts: Iterable[RangePartition], fits: Callable[[int, int], bool],
+) -> Iterator[GroupedPartition]:
     """
-    Slices in their order, as few tasks as may be.
+    The ranges in their order, in as few tasks as may be.
 
-    fits  whether a slice of so many offsets (its second argument) joins a task that has some
+    fits  whether a range of so many offsets (its second argument) joins a task that has some
     """
-    waiting: list[Slice] = []
+    waiting: list[RangePartition] = []
     size = 0
-    for one in slices:
+    for one in parts:
         if waiting and not fits(size, one.size):
-            yield Bundle(waiting)
+            yield GroupedPartition(waiting)
             waiting, size = [], 0
         waiting.append(one)
         size += one.size
     if waiting:
-        yield Bundle(waiting)
+        yield GroupedPartition(waiting)
 
 
-def split(ranges: Iterable[Range], tasks_min: int | None, records_max: int | None) -> list[Range]:
+def split(
+    ranges: Iterable[OffsetRange], tasks_min: int | None, records_max: int | None,
+) -> list[OffsetRange]:
     """Ranges of about equal size: at least `tasks_min` if there are so many offsets, and none of
     more than `records_max`."""
     wanted = [one for one in ranges if one.begin < one.end]
@@ -83,12 +87,12 @@ def split(ranges: Iterable[Range], tasks_min: int | None, records_max: int | Non
         size = one.end - one.begin
         count = -(-size // size_max)
         bounds = [one.begin + size * part // count for part in range(count + 1)]
-        found += [Range(one.queue, begin, end)
+        found += [OffsetRange(one.queue, begin, end)
                   for begin, end in itertools.pairwise(bounds)]
     return found
 
 
-class Reading:
+class TopicRead:
     """One read, as it is sent to executors."""
 
     def __init__(self, options: Options, picked: Picked) -> None:
@@ -104,7 +108,7 @@ class Reading:
         """Whether missing offsets are an error."""
         return bool(self.options["failOnDataLoss"])
 
-    def slices(self, catalog: Catalog, ranges: Iterable[Range]) -> list[Slice]:
+    def parts(self, catalog: Catalog, ranges: Iterable[OffsetRange]) -> list[RangePartition]:
         """The tasks for these ranges."""
         parts = split(ranges, self.options["minPartitions"],
                       self.options["maxRecordsPerPartition"])
@@ -113,7 +117,7 @@ class Reading:
             place = queue.topic, queue.broker_name
             if place not in known:
                 known[place] = _address(catalog, *place)
-        return [Slice(part, catalog.wrap(part.queue.topic),
+        return [RangePartition(part, catalog.wrap(part.queue.topic),
                       known[part.queue.topic, part.queue.broker_name]) for part in parts]
 
     def lost(self, queue: Any, begin: int, end: int, why: str) -> None:
@@ -124,7 +128,7 @@ class Reading:
                            " failOnDataLoss=false") from None
         log.warning("%s; failOnDataLoss=false goes over them", text)
 
-    def read(self, part: Slice) -> Iterator[Any]:
+    def read(self, part: RangePartition) -> Iterator[Any]:
         """The record batches of a task. Raises SparkSourceError."""
         batches = self._read(part)
         following = one_line(functools.partial(next, batches, None))
@@ -132,13 +136,13 @@ class Reading:
             while (batch := following()) is not None:
                 yield batch
 
-    def _read(self, part: Slice) -> Generator[Any, None, None]:
+    def _read(self, part: RangePartition) -> Generator[Any, None, None]:
         try:
             yield from self._batches(part)
         except RocketMQError as error:
             raise SparkSourceError(f"reading {shown(part.range.queue)}: {error}") from None
 
-    def _batches(self, part: Slice) -> Iterator[Any]:
+    def _batches(self, part: RangePartition) -> Iterator[Any]:
         options, queue = self.options, part.range.queue
         config = client_config(options)
         if part.topic in NOT_PULLED and self.subscription.expression != SUBSCRIBE_ALL:
@@ -146,7 +150,7 @@ class Reading:
                                    " out")
         locate, limits = _Locator(options, part), {
             "in_flight": options["pullsInFlight"], "timeout": options["timeout"]}
-        reader: Iterable[Piece | Missing] = RangeReader(
+        reader: Iterable[FetchedRecords | Missing] = RangeReader(
             config, locate, part.range, part.topic, self.subscription,
             group=options["group"] or READ_GROUP, **limits
         ) if part.topic not in NOT_PULLED else ViewReader(config, locate, part.range, **limits)
@@ -183,9 +187,9 @@ class Reading:
 
 
 class _Locator:
-    """Where a slice's broker is: what the driver said, then what name servers say."""
+    """Where a range's broker is: what the driver said, then what name servers say."""
 
-    def __init__(self, options: Options, part: Slice) -> None:
+    def __init__(self, options: Options, part: RangePartition) -> None:
         self._options = options
         self._part = part
         self._said = part.address

@@ -30,7 +30,7 @@ from mqcore.client.message import MessageQueue
 from mqcore.client.native.columns import scan
 from mqcore.client.network.pool import client_request
 from mqcore.client.read.pull_link import FLAG_REPLAYS, PullFrame
-from mqcore.spark.broker.link import Answer, Link, keep_link, open_link, prepare
+from mqcore.spark.topics.link import Answer, Link, keep_link, open_link, prepare
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, Ext
 from mqcore.wire.records import RecordError
@@ -51,7 +51,7 @@ _ANSWERED = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """Offsets of one queue: from `begin` on, below `end`."""
 
     queue: MessageQueue
@@ -60,7 +60,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FetchedRecords:
     """Records of a range, end to end; `next` is the offset after all that it covers."""
 
     records: bytes
@@ -85,14 +85,14 @@ class _Segment:
         self.end = end
         self.at = begin                 # the offset to ask for next
         self.since = 0.0                # when it began to bring nothing; 0: it does not
-        self.pieces: list[Piece | Missing] = []
+        self.pieces: list[FetchedRecords | Missing] = []
 
 
 class RangeReader:
     """Reads ranges, one after the other, on one connection."""
 
     def __init__(
-        self, config: ClientConfig, locate: Callable[[], str], one: Range, topic: str,
+        self, config: ClientConfig, locate: Callable[[], str], one: OffsetRange, topic: str,
         subscription: Subscription, *, group: str, in_flight: int, timeout: float,
     ) -> None:
         """
@@ -123,7 +123,7 @@ class RangeReader:
         self._output: list[bytes] = []
         self._progress = time.monotonic()
 
-    def __iter__(self) -> Iterator[Piece | Missing]:
+    def __iter__(self) -> Iterator[FetchedRecords | Missing]:
         """What the range has. Raises RocketMQError."""
         try:
             while True:
@@ -249,7 +249,7 @@ class RangeReader:
             raise ClientError(
                 f"pull from {self._range.queue}: found messages, and none of offset {begin}")
         if count:
-            segment.pieces.append(Piece(records, count, after))
+            segment.pieces.append(FetchedRecords(records, count, after))
         self._learn(segment, begin, after)
         segment.at = after
 

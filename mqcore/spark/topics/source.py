@@ -11,13 +11,13 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from mqcore.spark.broker.batch import batch_reader
-from mqcore.spark.broker.reading import Reading
-from mqcore.spark.broker.stream import StreamReader
-from mqcore.spark.broker.writer import TopicStreamWriter, TopicWriter, refuse_overwrite
 from mqcore.spark.columns import MAP, Picked, all_columns, picked_by_names, picked_by_schema
 from mqcore.spark.errors import one_line
 from mqcore.spark.options import BATCH, ROCKETMQ, STREAM, WRITE, Options, read_options
+from mqcore.spark.topics.batch import batch_reader
+from mqcore.spark.topics.stream import StreamReader
+from mqcore.spark.topics.topic_read import TopicRead
+from mqcore.spark.topics.writer import TopicStreamWriter, TopicWriter, refuse_overwrite
 
 NAME = "rocketmq"
 
@@ -40,11 +40,11 @@ class RocketMQ(DataSource):
 
     @one_line
     def reader(self, schema: Any) -> DataSourceReader:
-        return batch_reader(Reading(self._options(BATCH), picked_by_schema(schema)))
+        return batch_reader(TopicRead(self._options(BATCH), picked_by_schema(schema)))
 
     @one_line
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return StreamReader(Reading(self._options(STREAM), picked_by_schema(schema)))
+        return StreamReader(TopicRead(self._options(STREAM), picked_by_schema(schema)))
 
     @one_line
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:

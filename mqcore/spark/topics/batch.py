@@ -22,11 +22,11 @@ from pyspark.sql.datasource import (
 
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
-from mqcore.spark.broker.positions import begins, ends
-from mqcore.spark.broker.ranges import Range
-from mqcore.spark.broker.reading import Reading, Slice
 from mqcore.spark.errors import SparkSourceError, one_line
+from mqcore.spark.topics.catalog import Catalog, Offsets, catalog_of
+from mqcore.spark.topics.positions import begins, ends
+from mqcore.spark.topics.ranges import OffsetRange
+from mqcore.spark.topics.topic_read import RangePartition, TopicRead
 
 CLOCK_SLACK_MS = 60_000             # store times may go back a little; Spark looks again
 _END = (1 << 63) - 1
@@ -79,7 +79,7 @@ class Wanted:
                 and (self.brokers is None or queue.broker_name in self.brokers)
                 and (self.topics is None or queue.topic in self.topics))
 
-    def cut(self, catalog: Catalog, ranges: list[Range]) -> list[Range]:
+    def cut(self, catalog: Catalog, ranges: list[OffsetRange]) -> list[OffsetRange]:
         """What is wanted of these ranges."""
         queues = [one.queue for one in ranges if self.has(one.queue)]
         low: Offsets = dict.fromkeys(queues, self.begin)
@@ -90,7 +90,8 @@ class Wanted:
         if self.end_ms != _END:
             found = catalog.at_times(dict.fromkeys(queues, max(self.end_ms, 0)))
             high = {queue: min(high[queue], found[queue]) for queue in queues}
-        return [Range(one.queue, max(one.begin, low[one.queue]), min(one.end, high[one.queue]))
+        return [OffsetRange(one.queue, max(one.begin, low[one.queue]),
+                            min(one.end, high[one.queue]))
                 for one in ranges if one.queue in low]
 
 
@@ -127,7 +128,7 @@ def _ms(value: datetime) -> int:
 class BatchReader(DataSourceReader):
     """Reads what topics hold, once."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: TopicRead) -> None:
         self._reading = reading
         self._wanted = Wanted()
 
@@ -137,11 +138,11 @@ class BatchReader(DataSourceReader):
         reading = self._reading
         try:
             with catalog_of(reading.options) as catalog:
-                return list(reading.slices(catalog, self._ranges(catalog)))
+                return list(reading.parts(catalog, self._ranges(catalog)))
         except RocketMQError as error:
             raise SparkSourceError(f"reading {reading.subject}: {error}") from None
 
-    def _ranges(self, catalog: Catalog) -> list[Range]:
+    def _ranges(self, catalog: Catalog) -> list[OffsetRange]:
         reading = self._reading
         queues = [queue for queue in reading.subject.existing(catalog) if self._wanted.has(queue)]
         begin = begins(reading.options, catalog, queues, "earliest")
@@ -155,10 +156,10 @@ class BatchReader(DataSourceReader):
             if begin[queue] < stop and reading.fails:
                 reading.lost(queue, begin[queue], stop, "retention has deleted them")
         return self._wanted.cut(
-            catalog, [Range(queue, begin[queue], end[queue]) for queue in queues])
+            catalog, [OffsetRange(queue, begin[queue], end[queue]) for queue in queues])
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return self._reading.read(partition) if isinstance(partition, Slice) else iter(())
+        return self._reading.read(partition) if isinstance(partition, RangePartition) else iter(())
 
 
 class FilteringBatchReader(BatchReader):
@@ -169,7 +170,7 @@ class FilteringBatchReader(BatchReader):
         return [one for one in filters if not self._wanted.take(one)]
 
 
-def batch_reader(reading: Reading) -> BatchReader:
+def batch_reader(reading: TopicRead) -> BatchReader:
     """
     The reader of a batch.
 

@@ -16,8 +16,8 @@ from mqcore.client.errors import ClientError, RemotingError, broker_error
 from mqcore.client.native.columns import scan
 from mqcore.client.network.pool import client_request
 from mqcore.client.read.pull_link import PullFrame
-from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
-from mqcore.spark.broker.ranges import PAUSE_MAX_S, PAUSE_S, Missing, Piece, Range
+from mqcore.spark.topics.link import Answer, Link, call, keep_link, open_link, prepare
+from mqcore.spark.topics.ranges import PAUSE_MAX_S, PAUSE_S, FetchedRecords, Missing, OffsetRange
 from mqcore.wire import fastjson
 from mqcore.wire.codes import OP_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.command import Command
@@ -31,7 +31,7 @@ class ViewReader:
     """Reads a range on one connection; yields what a RangeReader does."""
 
     def __init__(
-        self, config: ClientConfig, locate: Callable[[], str], one: Range, *, in_flight: int,
+        self, config: ClientConfig, locate: Callable[[], str], one: OffsetRange, *, in_flight: int,
         timeout: float,
     ) -> None:
         """The parameters are those of RangeReader."""
@@ -42,15 +42,15 @@ class ViewReader:
         self._timeout = timeout
         self._view = PullFrame(_view, prepare(config), signed=config.account is not None)
 
-    def __iter__(self) -> Iterator[Piece | Missing]:
+    def __iter__(self) -> Iterator[FetchedRecords | Missing]:
         """What the range has. Raises RocketMQError."""
         at = self._range.begin
         while at < self._range.end:
             piece = self._piece(at, min(at + ENTRIES_AT_ONCE, self._range.end))
             yield piece
-            at = piece.next if isinstance(piece, Piece) else piece.end
+            at = piece.next if isinstance(piece, FetchedRecords) else piece.end
 
-    def _piece(self, begin: int, end: int) -> Piece | Missing:
+    def _piece(self, begin: int, end: int) -> FetchedRecords | Missing:
         """Tried again while connections fail, for as long as the time-out says."""
         since = time.monotonic()
         while True:
@@ -62,7 +62,7 @@ class ViewReader:
                     raise
                 time.sleep(min(max(failing_s, PAUSE_S), PAUSE_MAX_S))
 
-    def _read(self, begin: int, end: int) -> Piece | Missing:
+    def _read(self, begin: int, end: int) -> FetchedRecords | Missing:
         link = open_link(self._locate(), self._config)
         try:
             places, first = self._places(link, begin, end)
@@ -85,7 +85,7 @@ class ViewReader:
             raise ClientError(f"records of {self._range.queue}: {error}") from error
         if after == begin:
             return Missing(begin, missing if missing > begin else end, "other records are there")
-        return Piece(found, count, after)
+        return FetchedRecords(found, count, after)
 
     def _places(self, link: Link, begin: int, end: int) -> tuple[list[int], int]:
         """Where the records of some offsets are, in the log; and the queue's first offset."""

@@ -20,7 +20,7 @@ from mqcore.client.config import ClientConfig
 from mqcore.client.core.options import split_address
 from mqcore.client.core.signature import sign
 from mqcore.client.errors import ConnectError, RequestTimeout
-from mqcore.spark.broker.idle import Idle
+from mqcore.spark.topics.idle import Idle
 from mqcore.wire.codes import (
     FLAG_RESPONSE,
     FRAME_LENGTH_MAX,

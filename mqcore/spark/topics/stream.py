@@ -24,13 +24,13 @@ from pyspark.sql.streaming.datasource import (
 
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Offsets, catalog_of
-from mqcore.spark.broker.ends import Ends
-from mqcore.spark.broker.positions import as_checkpoint, begins, from_checkpoint, shown
-from mqcore.spark.broker.ranges import Range
-from mqcore.spark.broker.reading import Bundle, Reading, Slice, bundled
-from mqcore.spark.broker.state import first_offsets, keep_first_offsets
 from mqcore.spark.errors import SparkSourceError, one_line
+from mqcore.spark.topics.catalog import Offsets, catalog_of
+from mqcore.spark.topics.ends import Ends
+from mqcore.spark.topics.positions import as_checkpoint, begins, from_checkpoint, shown
+from mqcore.spark.topics.ranges import OffsetRange
+from mqcore.spark.topics.state import first_offsets, keep_first_offsets
+from mqcore.spark.topics.topic_read import GroupedPartition, RangePartition, TopicRead, grouped
 
 BUNDLE_OFFSETS = 2_048              # of several queues, that one task reads
 
@@ -55,7 +55,7 @@ def allotted(backlog: Mapping[MessageQueue, int], total: int) -> Offsets:
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what comes, batch after batch."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: TopicRead) -> None:
         self._reading = reading
         self._ends = Ends(reading)
         self._first: Offsets | None = None
@@ -176,19 +176,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         messages: ranges of several queues that have few together are one, unless `minPartitions`
         asks for more.
         """
-        options, slices = self._reading.options, self._slices(start, end)
+        options, parts = self._reading.options, self._parts(start, end)
         if options["minPartitions"] is not None:
-            return list(slices)
+            return list(parts)
         size_max = min(BUNDLE_OFFSETS, options["maxRecordsPerPartition"] or BUNDLE_OFFSETS)
-        return list(bundled(slices, lambda size, more: size + more <= size_max))
+        return list(grouped(parts, lambda size, more: size + more <= size_max))
 
-    def _slices(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+    def _parts(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         begin, until = from_checkpoint(start), from_checkpoint(end)
-        ranges = [Range(queue, begin[queue], offset) for queue, offset in sorted(until.items())
-                  if queue in begin]
+        ranges = [OffsetRange(queue, begin[queue], offset)
+                  for queue, offset in sorted(until.items()) if queue in begin]
         try:
             with catalog_of(self._reading.options) as catalog:
-                return self._reading.slices(catalog, ranges)
+                return self._reading.parts(catalog, ranges)
         except RocketMQError as error:
             raise SparkSourceError(f"reading {self._reading.subject}: {error}") from None
 
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- executors --------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        slices = partition.slices if isinstance(partition, Bundle) else [partition]
-        for one in slices:
-            if isinstance(one, Slice):
+        parts = partition.parts if isinstance(partition, GroupedPartition) else [partition]
+        for one in parts:
+            if isinstance(one, RangePartition):
                 yield from self._reading.read(one)

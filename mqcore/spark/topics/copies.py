@@ -14,13 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import READ_GROUP, Catalog
-from mqcore.spark.broker.outbox import Chunk
-from mqcore.spark.broker.ranges import Missing, Range, RangeReader
-from mqcore.spark.broker.rows import Group
 from mqcore.spark.columns import BROKEN_BODY, Cutter, picked_by_names
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.options import Options, client_config
+from mqcore.spark.topics.catalog import READ_GROUP, Catalog
+from mqcore.spark.topics.outbox import Chunk
+from mqcore.spark.topics.ranges import Missing, OffsetRange, RangeReader
+from mqcore.spark.topics.rows import Group
 from mqcore.wire.codes import RETRY_PREFIX
 from mqcore.wire.properties import DELAY, TRANSACTION_PREPARED
 from mqcore.wire.records import COMPRESSION_MASK, FLAG_COMPRESSED, decode_batch
@@ -167,7 +167,7 @@ class Copies:
             return self._catalog.address(queue.broker_name)
 
         reader = RangeReader(
-            client_config(self._options), locate, Range(queue, begin, end), topic,
+            client_config(self._options), locate, OffsetRange(queue, begin, end), topic,
             parse_subscription("", "*"), group=READ_GROUP, in_flight=PULLS,
             timeout=self._options["timeout"])
         cutter = Cutter(picked_by_names("properties"))

@@ -15,9 +15,9 @@ from typing import Any
 from mqcore.client.core.options import check_topic
 from mqcore.client.errors import ConfigError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Catalog, Offsets
 from mqcore.spark.errors import OptionError, SparkSourceError
 from mqcore.spark.options import Options, exactly_one
+from mqcore.spark.topics.catalog import Catalog, Offsets
 
 VERSION = 1
 EARLIEST, LATEST = -2, -1           # in place of an offset, as in Kafka's source

@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from mqcore.spark.broker.catalog import Offsets
-from mqcore.spark.broker.positions import as_checkpoint, from_checkpoint
 from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.spark.topics.catalog import Offsets
+from mqcore.spark.topics.positions import as_checkpoint, from_checkpoint
 from mqcore.spark.whole_files import put_once
 
 FILE = "initial-offsets.json"

@@ -27,9 +27,9 @@ from mqcore.client.native.sends import SendFrames
 from mqcore.client.network.pool import client_request
 from mqcore.client.network.route import TEMPLATE_QUEUE_COUNT
 from mqcore.client.produce.send_header import send_fields
-from mqcore.spark.broker.catalog import Catalog
-from mqcore.spark.broker.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.topics.catalog import Catalog
+from mqcore.spark.topics.link import Answer, Link, call, keep_link, open_link, prepare
 from mqcore.wire.codes import (
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,

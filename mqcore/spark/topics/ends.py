@@ -6,9 +6,9 @@ import time
 
 from mqcore.client.errors import RocketMQError
 from mqcore.client.message import MessageQueue
-from mqcore.spark.broker.catalog import Catalog, Offsets, catalog_of
-from mqcore.spark.broker.reading import Reading
 from mqcore.spark.errors import SparkSourceError
+from mqcore.spark.topics.catalog import Catalog, Offsets, catalog_of
+from mqcore.spark.topics.topic_read import TopicRead
 
 PAUSE_S = 0.2
 AGAIN_S = 2.0                           # after which a broker that is away is asked again
@@ -24,7 +24,7 @@ class Ends:
     than the option `timeout`, it is an error, or a line in the log without `failOnDataLoss`.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: TopicRead) -> None:
         self._reading = reading
         self._known: Offsets = {}
         self._asked_s: float | None = None

@@ -23,12 +23,12 @@ from pyspark.sql.datasource import (
 )
 
 from mqcore.client.errors import RocketMQError
-from mqcore.spark.broker.catalog import Catalog, catalog_of
-from mqcore.spark.broker.copies import Copies, check_columns, is_alone, plain
-from mqcore.spark.broker.outbox import Chunk, Outbox
-from mqcore.spark.broker.rows import Group, Grouping, checked_columns, messages
 from mqcore.spark.errors import OptionError, SparkSourceError, one_line
 from mqcore.spark.options import Options, client_config
+from mqcore.spark.topics.catalog import Catalog, catalog_of
+from mqcore.spark.topics.copies import Copies, check_columns, is_alone, plain
+from mqcore.spark.topics.outbox import Chunk, Outbox
+from mqcore.spark.topics.rows import Group, Grouping, checked_columns, messages
 from mqcore.wire.ids import month_start_ms
 from mqcore.wire.properties import DELAY, UNIQ_KEY
 from mqcore.wire.records import BODY_SIZE_MAX, decode_batch

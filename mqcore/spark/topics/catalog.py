@@ -19,8 +19,8 @@ from mqcore.client.read.read_offsets import max_offset, min_offset, offset_at_ti
 from mqcore.client.roles.blocking import BlockingRole
 from mqcore.client.roles.instance import ClientInstance
 from mqcore.client.roles.role import Role
-from mqcore.spark.broker.idle import Idle
 from mqcore.spark.options import Options, client_config
+from mqcore.spark.topics.idle import Idle
 from mqcore.wire import fastjson
 from mqcore.wire.codes import (
     HALF_TOPIC,
