@@ -62,10 +62,10 @@ run: build
 # -- several tests at a time, on two processors as well: half of what they take is waiting, for other
 #    clients above all. What fails is run alone, twice when it has to be: a machine that is too slow
 #    for so many at a time fails none, and what is said of these runs names each such test
-#    Those that take long (marked slow: a few seconds of a processor or more) are left to CI and to
-#    `make test ALL=1`. Those on a Spark session run after the others, in two processes with a session
+#    Those that take long (marked slow: a few seconds of a processor or more), and those of
+#    tests/rare.py, are left to CI and to `make test ALL=1`. Those on a Spark session run after the others, in two processes with a session
 #    each: one leaves much of two processors
-QUICK := $(if $(ALL),, and not slow)
+QUICK := $(if $(ALL),, and not slow and not rare)
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 ALONE = echo "make test: what failed is run alone"; \
 	$(PYTEST) -v --last-failed --last-failed-no-failures none $(1)

@@ -204,22 +204,22 @@ class _Lane:
 
     def step(self, clock: Callable[[], float]) -> float:
         """Serve the first of those who wait for one slice; returns the time it took."""
-        who, goes_on = self._next()
+        who, may_continue = self._next()
         waiting = self.who[who]
         memory = self._memory
         began_s = clock()
-        goes_on_s = began_s
+        continued_s = began_s
         before = None
         if memory is not None and waiting.job is not None:
             before = memory.weigh_again(clock)
-            goes_on_s = clock()
+            continued_s = clock()
         weighed = waiting.job is not None
         waiting.served = True
         try:
             if waiting.job is None:
                 waiting.job = waiting.todo.popleft()[0]()
-            while goes_on and waiting.job is not None and (
-                    spent_s := clock() - goes_on_s) < SLICE_S:
+            while may_continue and waiting.job is not None and (
+                    spent_s := clock() - continued_s) < SLICE_S:
                 if not weighed and memory is not None and spent_s >= UNWEIGHED_S:
                     before = memory.weigh_again(clock)
                     weighed = True

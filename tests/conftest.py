@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.rare import is_rare
 from tests.support.dice import times
 
 # -- a machine that does much else takes longer for an example; no test fails for that
@@ -30,9 +31,9 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """
-    Each process of `-n` looks at every file. In a fresh clone all of them would compile all files
-    at the same time, which is half of their work then; so each begins with files of its own, and
-    finds the others done. What is found stays: a look for garbage in it finds none.
+    Each process of `-n` looks at every file. In a fresh clone each would compile all files at the
+    same time, which is half of its work then; so each begins with its own files, and finds the
+    others done. All that is found stays: a look for garbage finds none.
     """
     gc.disable()
     asked = [Path(argument.partition("::")[0]).resolve() for argument in session.config.args]
@@ -46,14 +47,21 @@ def pytest_collection(session: pytest.Session) -> None:
             continue                   # it is said when the file is collected
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Before any `-m` is looked at."""
+    top = Path(__file__).parent
+    if item.path.is_relative_to(top) and is_rare(item.path.relative_to(top)):
+        item.add_marker(pytest.mark.rare)
+
+
 @pytest.hookimpl(trylast=True)                # what is deselected has gone
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    What takes long begins first, shared out between the processes of `-n`, each of which first
-    takes an equal stretch of the list: else one of them would run on alone at the end. A file of
-    such tests stays whole, as they share what it starts, and so do files with one world of their
-    folder; what idle processes take from the ends of stretches is short. Short ones that share any
-    of it are with them: elsewhere they would start all of it again.
+    Long tests begin first, shared out between the processes of `-n`, each of which first takes an
+    equal stretch of the list: else the last process would run long by itself. A file of long tests
+    stays whole, as they share what it starts, and so do files with one world of their folder; the
+    tests that idle processes take from the ends of stretches are short. Short tests that share a
+    world are with the long ones: elsewhere they would start it again.
     """
     if WORKERS == 1:
         return

@@ -1,10 +1,12 @@
 """In CI nothing that a machine lacks makes a test, a fuzzer or a sanitizer pass silently."""
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -13,6 +15,7 @@ from tests.fuzz import __main__ as fuzz
 from tests.fuzz import building as fuzz_building
 from tests.interop.mqadmin import Mqadmin
 from tests.interop.toolchain import command_of
+from tests.rare import KEPT, RARE, is_rare
 from tests.replication.faults.namespaces import hosts
 from tests.support.ci import unavailable
 from tests.support.mounted import mounted
@@ -111,6 +114,32 @@ def test_threads_that_cannot_be_watched_fail_in_ci(
     monkeypatch.setattr(threads, "run", lambda part: subprocess.CompletedProcess(
         part, 1, "", "FATAL: ThreadSanitizer: unexpected memory mapping 0x1-0x2"))
     assert threads.main() == place[0]
+
+
+@pytest.mark.parametrize(("ci", "chosen"), [
+    ("true", ["not spark", "spark"]),
+    ("", ["not spark and not slow and not rare", "spark and not slow and not rare"]),
+], ids=["ci", "elsewhere"])
+def test_ci_selects_all_tests_and_a_plain_run_leaves_out_slow_and_rare_ones(
+        ci: str, chosen: list[str]) -> None:
+    """`.ci/run` exports CI=true and runs `make test`."""
+    run = subprocess.run(
+        ["make", "--dry-run", "--silent", "test"], cwd=ROOT, capture_output=True, text=True,
+        check=True, env={"PATH": os.environ["PATH"], "CI": ci})
+    first_tries = [line for line in run.stdout.splitlines() if "worksteal" in line]
+    assert [line.partition('-m "')[2].partition('"')[0] for line in first_tries] == chosen
+    text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "export CI=true" in text
+    assert re.search(r"^stage test \S+ make test( PYTEST_ARGS=--durations=\d+)? ", text, re.M)
+
+
+def test_files_that_are_left_to_ci_exist() -> None:
+    tests = ROOT / "tests"
+    assert [name for name in (*RARE, *KEPT) if not (tests / name).exists()] == []
+    assert is_rare(PurePath("interop/test_tls.py"))
+    assert is_rare(PurePath("client/test_guide.py"))
+    assert not is_rare(PurePath("interop/test_send_and_consume.py"))
+    assert not is_rare(PurePath("client/test_guides.py"))
 
 
 def test_all_that_tests_ask_for_is_installed_by_ci() -> None:

@@ -39,7 +39,7 @@ cdef struct Scan:                          # a number's digits, collected
     char[BUFFER_SIZE] buffer
 
 
-cdef inline bint goes_on(uint8_t byte) noexcept nogil:
+cdef inline bint is_continuation(uint8_t byte) noexcept nogil:
     return byte & 0xC0 == 0x80
 
 
@@ -48,10 +48,10 @@ cdef int other_digit(const uint8_t** at, const uint8_t* end) noexcept nogil:
     cdef const uint8_t* text = at[0]
     cdef uint32_t point
     cdef int i
-    if text[0] & 0xE0 == 0xC0 and end - text >= 2 and goes_on(text[1]):
+    if text[0] & 0xE0 == 0xC0 and end - text >= 2 and is_continuation(text[1]):
         point = (<uint32_t>text[0] & 0x1F) << 6 | (text[1] & 0x3F)
         at[0] += 2
-    elif text[0] & 0xF0 == 0xE0 and end - text >= 3 and goes_on(text[1]) and goes_on(text[2]):
+    elif text[0] & 0xF0 == 0xE0 and end - text >= 3 and is_continuation(text[1]) and is_continuation(text[2]):
         point = ((<uint32_t>text[0] & 0x0F) << 12 | (<uint32_t>text[1] & 0x3F) << 6
                  | (text[2] & 0x3F))
         at[0] += 3

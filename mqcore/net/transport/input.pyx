@@ -150,13 +150,13 @@ cdef int64_t read_some(Transport* t, Connection* c) noexcept nogil:
     return got
 
 
-cdef Connection* goes_on(Transport* t, uint64_t id) noexcept nogil:
-    """Somebody whose peer is gone and of whom more can be handled now; NULL: not now."""
+cdef Connection* find_resumable(Transport* t, uint64_t id) noexcept nogil:
+    """The connection, if its peer is gone and more of its input can be handled now; else NULL."""
     cdef Connection* c = connection_find(t, id)
     if c == NULL or c.life == LIFE_DOOMED or c.input_state == INPUT_STALLED or (
             c.input_state == INPUT_WAITS):
         return NULL
-    if c.deferred:                         # with its slice, whatever it is late for
+    if c.deferred:                         # with its slice, whatever it waits for
         c.input_state = INPUT_YIELDED
         return NULL
     c.output_start = c.output_end = 0            # nobody gets it
@@ -172,13 +172,13 @@ cdef void handle_rest(Transport* t, Connection* c) noexcept nogil:
     cdef int64_t got
     while True:
         handle_input(t, c, c.input, c.input_length)
-        c = goes_on(t, id)
+        c = find_resumable(t, id)
         if c == NULL:
             return
         if c.input_state == INPUT_HELD_BACK:
             continue
         got = read_some(t, c)
-        c = goes_on(t, id)
+        c = find_resumable(t, id)
         if c == NULL:
             return
         if got <= 0 and not c.tls.again:         # tls TL8: there may be more

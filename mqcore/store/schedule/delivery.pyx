@@ -306,7 +306,7 @@ cdef void take_arrivals(Scheduler* s) noexcept nogil:
 # -- a turn ----------------------------------------------------------------------------------------
 
 
-cdef int64_t settle(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
+cdef int64_t take_last_results(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
     """S5: when every result is read, and the writer has shown all of the log, the search begins."""
     cdef bint drained = load_i64_acquire(&s.appends.appends.cursors.head) == s.appends.appends.position
     cdef int64_t count = take_results(s, now_ms, wake_ms)
@@ -349,7 +349,7 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
     if s.phase == PHASE_DELIVERING and s.unknown:
         s.phase = PHASE_SETTLING
     if s.phase == PHASE_SETTLING:
-        count += settle(s, now_ms, wake_ms)
+        count += take_last_results(s, now_ms, wake_ms)
     if s.phase == PHASE_SEARCHING:
         count += 1
         if replay_step(s, SEARCH_RECORDS):
