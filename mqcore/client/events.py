@@ -2,37 +2,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqcore.client.core.guard import raised
 from mqcore.client.message import MessageQueue
 from mqcore.client.received import ReceivedMessage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """What every event says: which client it is of (client.md 1.2)."""
 
     client_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connected(Event):
+class Connected(Event, frozen=True, kw_only=True):
     """A connection to a broker or name server is open; `address` is host:port."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disconnected(Event):
+class Disconnected(Event, frozen=True, kw_only=True):
     """A connection has ended; `error` None: an end in order, by either side."""
 
     address: str
     error: Exception | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RouteChanged(Event):
+class RouteChanged(Event, frozen=True, kw_only=True):
     """A topic's brokers or queues are others than before; the first route that is learnt, too.
 
     queues   those that can be read
@@ -42,8 +39,7 @@ class RouteChanged(Event):
     queues: tuple[MessageQueue, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rebalanced(Event):
+class Rebalanced(Event, frozen=True, kw_only=True):
     """A member of a group holds other queues than before.
 
     taken, given_up   what changed; at the close all queues are given up
@@ -56,8 +52,7 @@ class Rebalanced(Event):
     held: tuple[MessageQueue, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowListener(Event):
+class SlowListener(Event, frozen=True, kw_only=True):
     """The application takes long: 80 % of handler_timeout are over for a message (or all of it:
     the message comes again), or a coroutine function blocks the event loop.
 

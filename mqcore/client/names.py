@@ -1,4 +1,4 @@
-"""All names of the client that applications use; `mqcore.client` has them."""
+"""All names of the client that applications use, for type checkers; `mqcore.client` has them."""
 from mqcore.client.admin import Admin, AdminError, AsyncAdmin
 from mqcore.client.config import ClientConfig
 from mqcore.client.consume.hooked import CallResult, ConsumeHookContext, FilterHookContext

@@ -282,3 +282,10 @@ VERSION_4_9_8 = version_ordinal("4.9.8")
 def version_text(ordinal: int) -> str:
     """The name that tools print for a version ordinal, such as `V4_9_8` for 409."""
     return _VERSION_NAMES.get(ordinal, "HIGHER_VERSION")
+
+
+# Figures of the transaction check, and how GET_BROKER_RUNTIME_INFO (28) names them.
+TRANSACTION_KEYS = {
+    "pending": "transactionPending", "oldest_s": "transactionOldestSeconds",
+    "checks": "transactionChecks", "given_up": "transactionGivenUp", "rounds": "transactionRounds",
+}

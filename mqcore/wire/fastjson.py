@@ -40,7 +40,9 @@ _KEYS_A_TURN: Final = 500               # ... and keys that are sorted
 _SPACE = re.compile(r"[ \t\r\n\f\b\ufeff]*")
 _NUMBER = re.compile(r"-?(?:[0-9]{1,400})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 _NUMBER_STARTS = "-0123456789"
-_NAME = re.compile(r"[A-Za-z_$\u0080-\uffff][\w$.\-]*")
+# begins with a letter, _, $ or \u0080 to \uffff; the set of all others compiles in a twentieth of
+# the time
+_NAME = re.compile(r"[^\x00-#%-@\[-^`{-\x7f\U00010000-\U0010ffff][\w$.\-]*")
 _PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
 _SHORT = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "/": "/", "\\": "\\",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.requests.check_sender import RUNTIME_KEYS
 from mqcore.wire import fastjson
+from mqcore.wire.codes import TRANSACTION_KEYS
 from mqcore.wire.command import Command, Ext, encode
 from mqcore.wire.ids import offset_message_id
 from tests.support.mqcore_process import MqcoreProcess
@@ -290,7 +290,7 @@ def test_runtime_figures_have_their_recorded_names(
     theirs, ours = body_of(replay.expected)["table"], body_of(found)["table"]
     of_a_level_or_path = {name for name in ours if name.startswith(
         ("scheduleMessageOffset_", "commitLogDiskRatio_"))}
-    of_transactions = set(RUNTIME_KEYS.values())
+    of_transactions = set(TRANSACTION_KEYS.values())
     assert not of_transactions & set(theirs)
     assert set(ours) - of_a_level_or_path - of_transactions <= set(theirs) | {
         "brokerActive", "getTransferredTps"}                                    # of 5.x

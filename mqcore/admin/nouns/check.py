@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import wraps
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from mqcore.admin.nouns.dlq import dead_letter_stats
 from mqcore.admin.nouns.parameters import group_option
@@ -29,8 +29,7 @@ class Level(IntEnum):
     UNKNOWN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """
     One thing that was looked at.
 

@@ -1,11 +1,11 @@
 """Topics and groups of a cluster as one TOML file: read, written, compared, applied."""
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqcore.admin.nouns.parameters import QUEUES_MAX, permission
 from mqcore.admin.shell import files, toml
@@ -34,8 +34,7 @@ GROUP_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Definitions:
+class Definitions(Struct, frozen=True):
     """
     Settings of topics and groups by name.
 
@@ -45,7 +44,7 @@ class Definitions:
 
     topics: Mapping[str, Mapping[str, Any]]
     groups: Mapping[str, Mapping[str, Any]]
-    missing: Sequence[Unreachable] = field(default=())
+    missing: Sequence[Unreachable] = ()
 
     @classmethod
     async def of_cluster(cls, admin: AsyncAdmin, cluster: str | None) -> Definitions:
@@ -88,6 +87,8 @@ def to_toml(found: Definitions) -> str:
 
 def read_file(file: Path) -> Definitions:
     """The definitions of a file; - is standard input. Raises Failure with the key."""
+    import tomllib  # most commands read no file
+
     raw = files.read(file)
     try:
         document = tomllib.loads(raw.decode())
@@ -139,8 +140,7 @@ def _check(
 # -- changes --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """
     One step from a cluster to a file.
 

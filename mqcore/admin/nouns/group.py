@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from mqcore.admin.nouns.parameters import (
     broker_option,
@@ -172,7 +172,7 @@ async def show_command(admin: AsyncAdmin, group: str) -> View:
 
 
 def _settings_row(one: GroupOnBroker) -> dict[str, Any]:
-    config = dataclasses.asdict(one.config)
+    config = asdict(one.config)
     del config["name"]
     camel = {_camel(key): value for key, value in config.items()}
     return {"broker": one.broker_name, "address": one.address, **camel}

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import click
+from msgspec import Struct
 
 from mqcore.admin.nouns.parameters import cluster_option
 from mqcore.admin.shell import units
@@ -40,8 +40,7 @@ GROUPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """
     Offsets at one moment, each the sum over queues and brokers, by group and topic.
 

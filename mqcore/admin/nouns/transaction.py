@@ -14,10 +14,10 @@ from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
 from mqcore.admin.shell.view import Column, Facts, Part, Table, Text, View
-from mqcore.broker.requests.check_sender import RUNTIME_KEYS
 from mqcore.client import AsyncAdmin, RocketMQError
 from mqcore.client.admin import HalfMessage, Unreachable
 from mqcore.client.admin.transactions import PENDING, SETTLED
+from mqcore.wire.codes import TRANSACTION_KEYS
 from mqcore.wire.ids import parse_offset_message_id
 
 
@@ -34,9 +34,9 @@ def row_of(half: HalfMessage) -> dict[str, Any]:
 
 
 async def figures_of(admin: AsyncAdmin, broker: str) -> dict[str, int]:
-    """Counts of a broker (the keys of RUNTIME_KEYS); empty when it has none, as stock."""
+    """Counts of a broker (the keys of TRANSACTION_KEYS); empty when it has none, as stock."""
     values = (await admin.broker_status(broker)).values
-    return {name: int(values[key]) for name, key in RUNTIME_KEYS.items() if key in values}
+    return {name: int(values[key]) for name, key in TRANSACTION_KEYS.items() if key in values}
 
 
 def _message_id(context: click.Context, parameter: click.Parameter, text: str) -> str:

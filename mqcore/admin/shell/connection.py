@@ -4,11 +4,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from mqcore.admin.shell import contexts
 from mqcore.client import Credentials
@@ -21,8 +21,7 @@ ACCESS_VARIABLE = "MQCORE_ACCESS_KEY"
 SECRET_VARIABLE = "MQCORE_SECRET_KEY"
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Connection:
+class Connection(Struct, frozen=True):
     """
     Name servers and account of one run of a command.
 
@@ -34,6 +33,9 @@ class Connection:
     credentials: Credentials | None
     context: str = ""
     confirm: bool = False
+
+    def __repr__(self) -> str:
+        return f"Connection({self.namesrv!r}, {self.context!r})"
 
 
 def connection(

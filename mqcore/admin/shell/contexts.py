@@ -18,10 +18,10 @@ import re
 import shlex
 import stat
 import subprocess
-import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqcore.admin.shell import toml
 from mqcore.admin.shell.exits import Exit, Failure, NotFound
@@ -39,8 +39,7 @@ TEXTS = ("namesrv", "access_key", "secret_key", "secret_command", "security_toke
 FLAGS = ("confirm",)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Context:
+class Context(Struct, frozen=True):
     """One context as its file has it; it never shows its secret."""
 
     name: str
@@ -153,6 +152,8 @@ def load(name: str) -> Context:
         raw = opened.read(FILE_BYTES_MAX + 1)
     if len(raw) > FILE_BYTES_MAX:
         raise Failure(f"{file}: expected at most {FILE_BYTES_MAX} bytes")
+    import tomllib  # most commands read no context
+
     try:
         document = tomllib.loads(raw.decode())
     except (ValueError, RecursionError) as error:

@@ -5,11 +5,11 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
 import click
+from msgspec import Struct
 
 from mqcore.admin.lines import say
 from mqcore.admin.shell.connection import Connection, connects
@@ -25,8 +25,7 @@ WATCH_S = 2.0
 WATCH_MIN_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """
     The change that a command is about to make.
 
@@ -42,8 +41,7 @@ class Plan:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Struct, frozen=True):
     """How a view is printed: the options of a command."""
 
     as_json: bool = False

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from mqcore.admin.shell.exits import Exit
 from mqcore.client.admin import Unreachable
@@ -18,8 +19,7 @@ from mqcore.wire.printable import printable
 GAP = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """
     A column of a table.
 
@@ -50,8 +50,7 @@ class Column:
         return printable(str(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """
     Rows below heads.
 
@@ -84,8 +83,7 @@ class Table:
             yield line.rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Names with their values, a line each."""
 
     pairs: Sequence[tuple[str, Any]]
@@ -100,8 +98,7 @@ class Facts:
             yield f"{name}{' ' * (full - width(name))}{GAP}{printable(str(value))}".rstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Struct, frozen=True):
     """Lines of text."""
 
     text: Sequence[str]
@@ -114,8 +111,7 @@ class Text:
 Part = Table | Facts | Text
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """
     The result of a command that reads.
 
@@ -131,7 +127,7 @@ class View:
     parts: Sequence[Part] = ()
     items: str = ""
     name: str = "name"
-    missing: Sequence[Unreachable] = field(default=())
+    missing: Sequence[Unreachable] = ()
     status: Exit = Exit.DONE
 
     def whole(self) -> dict[str, Any]:

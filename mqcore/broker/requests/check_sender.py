@@ -20,18 +20,13 @@ from mqcore.wire.records import decode_record
 GROUP = "CID_RMQ_SYS_TRANS"
 QUEUE_COUNT = 1
 TURNS_MAX = 65_536                      # groups whose turn is remembered
-# Figures of the transaction check, and how GET_BROKER_RUNTIME_INFO (28) names them.
-RUNTIME_KEYS = {
-    "pending": "transactionPending", "oldest_s": "transactionOldestSeconds",
-    "checks": "transactionChecks", "given_up": "transactionGivenUp", "rounds": "transactionRounds",
-}
 TRIES_MAX = 3                           # members looked at for one that reads
 
 
 def figures(said: Mapping[str, int] | None, now_ms: int) -> dict[str, int]:
     """
     What the transaction-check process says of itself (mqcore/shm/check_ring.pyx), for people: the
-    keys of RUNTIME_KEYS; empty before its first word.
+    keys of TRANSACTION_KEYS; empty before its first word.
 
     pending: half messages that nobody has ended; oldest_s: how long ago the oldest of them was
     sent; since the start of the broker checks (questions), given_up and rounds.

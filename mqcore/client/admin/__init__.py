@@ -8,9 +8,10 @@ Administration: all that RocketMQ's mqadmin can do, as calls (client.md 6).
 Reads that ask several brokers say in `unreachable` who is missing in the result; changes raise
 AdminError, which names who failed and who did what was asked.
 """
+from typing import TYPE_CHECKING, Any
+
 from mqcore.client.admin.acl import AclVersion
 from mqcore.client.admin.asynchronous import AsyncAdmin
-from mqcore.client.admin.blocking import Admin
 from mqcore.client.admin.brokers import BrokerStatus, Cluster, GroupBacklog, Metadata
 from mqcore.client.admin.connections import (
     ClientConnection,
@@ -38,6 +39,16 @@ from mqcore.client.admin.topics import QueuePositions, TopicStats
 from mqcore.client.admin.traces import MessageTrace, TracedConsume, TracedEnd, TracedSend
 from mqcore.client.admin.tracking import DirectResult, Track, TrackState
 from mqcore.client.admin.transactions import HalfMessage
+
+if TYPE_CHECKING:
+    from mqcore.client.admin.blocking import Admin
+else:                                   # a program for asyncio needs no thread's
+
+    def __getattr__(name: str) -> Any:
+        if name != "Admin":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from mqcore.client.admin.blocking import Admin
+        return Admin
 
 __all__ = [
     "AclVersion",

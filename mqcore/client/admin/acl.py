@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.link import Found, Link, Target, limited
@@ -15,8 +16,7 @@ from mqcore.wire.topics import DataVersion
 PERMS = ("DENY", "PUB", "SUB", "PUB|SUB", "SUB|PUB")
 
 
-@dataclass(frozen=True, slots=True)
-class AclVersion:
+class AclVersion(Struct, frozen=True):
     """The version of a broker's access settings, and that of each of its files."""
 
     broker_name: str

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import (
@@ -26,16 +27,14 @@ from mqcore.wire.numbers import whole_number
 from mqcore.wire.topics import BrokerData, TopicConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(Struct, frozen=True):
     """A cluster and its brokers, each with its addresses by broker id."""
 
     name: str
     brokers: tuple[BrokerData, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerStatus:
+class BrokerStatus(Struct, frozen=True):
     """
     How a broker is (28).
 
@@ -63,8 +62,7 @@ class BrokerStatus:
     values: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBacklog:
+class GroupBacklog(Struct, frozen=True):
     """How far one group is with one topic at one broker (317)."""
 
     group: str
@@ -76,8 +74,7 @@ class GroupBacklog:
         return sum(queue.lag for queue in self.queues)
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """Topics and groups of users (exportMetadata); of several brokers the largest counts."""
 
     topics: tuple[TopicConfig, ...]

@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
@@ -19,8 +20,7 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.tags import Subscription
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ClientConnection:
+class ClientConnection(Struct, frozen=True, order=True):
     """A connected client; `version` is the protocol's number (409 = 4.9.8)."""
 
     client_id: str
@@ -29,8 +29,7 @@ class ClientConnection:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMembers:
+class GroupMembers(Struct, frozen=True):
     """
     The members of a consumer group that are connected; none, and no words, when it is offline.
 
@@ -47,8 +46,7 @@ class GroupMembers:
     unreachable: tuple[Unreachable, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerConnection:
+class ProducerConnection(Struct, frozen=True):
     """A connected producer of a group, and when its broker last heard of it."""
 
     group: str
@@ -56,8 +54,7 @@ class ProducerConnection:
     last_heard: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessQueueInfo:
+class ProcessQueueInfo(Struct, frozen=True):
     """What a member has of one queue: messages in its memory, offsets, times (307)."""
 
     queue: MessageQueue
@@ -75,8 +72,7 @@ class ProcessQueueInfo:
     try_unlock_times: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConsumption:
+class TopicConsumption(Struct, frozen=True):
     """A member's rates for one topic: milliseconds and messages a second."""
 
     topic: str
@@ -88,8 +84,7 @@ class TopicConsumption:
     consume_failed_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunningInfo:
+class RunningInfo(Struct, frozen=True):
     """What a member says of itself; `properties` are its settings, `stack` if it was asked for."""
 
     client_id: str
@@ -100,8 +95,7 @@ class RunningInfo:
     stack: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(Struct, frozen=True):
     """
     The members of a group side by side (consumerStatus).
 

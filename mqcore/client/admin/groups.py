@@ -1,8 +1,10 @@
 """Consumer groups: settings, how far they are, what they lag behind (client.md 6.2)."""
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
@@ -36,8 +38,7 @@ SYSTEM_GROUPS = frozenset({
 })
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Struct, frozen=True):
     """The settings of a consumer group on a broker (SubscriptionGroupConfig, broker.md 9.5)."""
 
     name: str
@@ -62,8 +63,7 @@ class GroupConfig:
         })
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOnBroker:
+class GroupOnBroker(Struct, frozen=True):
     """The settings of a group, and the broker that has them."""
 
     broker_name: str
@@ -71,8 +71,7 @@ class GroupOnBroker:
     config: GroupConfig
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLag:
+class QueueLag(Struct, frozen=True):
     """
     How far a group is with one queue.
 
@@ -92,8 +91,7 @@ class QueueLag:
         return self.broker_offset - self.consumer_offset
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupLag(Struct, frozen=True):
     """How far a group is with all its queues; `tps` is messages a second, of the last minute."""
 
     group: str
@@ -107,8 +105,7 @@ class GroupLag:
         return sum(queue.lag for queue in self.queues)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueTimeSpan:
+class QueueTimeSpan(Struct, frozen=True):
     """
     The times of a queue, and where a group is between them; None: no such message.
 
@@ -221,12 +218,12 @@ class Groups(Topics, Link):
             ("which_broker_when_consume_slowly", which_broker_when_consume_slowly),
             ("notify_consumer_ids_changed_enable", notify_consumer_ids_changed_enable),
         ) if value is not None}
-        _check(replace(GroupConfig(group), **given))      # type: ignore[arg-type]
+        _check(replace(GroupConfig(group), **given))
 
         async def one(target: Target) -> GroupConfig | None:
             for config in await self._group_configs(target):
                 if config.name == group:
-                    changed = replace(config, **given)    # type: ignore[arg-type]
+                    changed = replace(config, **given)
                     await self._ask(
                         target.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
                         body=changed.encode())

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from msgspec import Struct
+
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document
 from mqcore.client.config import ClientConfig, ClientOptions, client_config
@@ -43,8 +45,7 @@ T = TypeVar("T")
 L = TypeVar("L", bound="Link")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A broker or name server to ask: what people call it, and its `host:port`."""
 
     name: str
@@ -54,8 +55,7 @@ class Target:
         return self.name if self.name == self.address else f"{self.name} ({self.address})"
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(Struct, frozen=True):
     """One of several that did not answer, or refused."""
 
     name: str

@@ -1,8 +1,9 @@
 """Messages: by id, key, offset and time; entries of queues (client.md 6.2)."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document, header_number
@@ -37,8 +38,7 @@ PULL_COUNT: Final = 32
 NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
+class StoredEntry(Struct, frozen=True):
     """An entry of a consume queue (321)."""
 
     offset: int
@@ -49,8 +49,7 @@ class StoredEntry:
     remark: str                     # what the broker says about an entry that it cannot read
 
 
-@dataclass(frozen=True, slots=True)
-class QueueEntries:
+class QueueEntries(Struct, frozen=True):
     """Entries of a queue, its bounds, and the subscription of the group that was asked for."""
 
     queue: MessageQueue

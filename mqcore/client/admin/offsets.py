@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document, header_number, when
@@ -33,8 +34,7 @@ ResetTo = datetime | str | int
 """`Moment`, "earliest", "latest", or an offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueReset:
+class QueueReset(Struct, frozen=True):
     """A queue of a reset: the committed offset before (None: there was none) and after it."""
 
     queue: MessageQueue
@@ -42,8 +42,7 @@ class QueueReset:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetReset:
+class OffsetReset(Struct, frozen=True):
     """
     What a reset did, or (dry_run) would do.
 
@@ -60,16 +59,14 @@ class OffsetReset:
     unreachable: tuple[Unreachable, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClientOffsets:
+class ClientOffsets(Struct, frozen=True):
     """How far one member says that it is with the queues of a topic (223)."""
 
     client_id: str
     offsets: tuple[tuple[MessageQueue, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
+class GroupOffset(Struct, frozen=True):
     """What a group committed for one queue."""
 
     group: str
@@ -77,8 +74,7 @@ class GroupOffset:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Aim:
+class _Aim(Struct, frozen=True):
     """Where a reset goes: a time (0 the earliest, None the latest), or one offset for all."""
 
     timestamp_ms: int | None = None

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqcore.client.admin.brokers import Brokers, GroupBacklog
 from mqcore.client.admin.groups import GroupOnBroker
@@ -12,8 +13,7 @@ from mqcore.client.core.options import check_topic
 from mqcore.wire.topics import TopicConfig
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOnBroker:
+class TopicOnBroker(Struct, frozen=True):
     """The settings of a topic, and the master that has them."""
 
     broker_name: str

@@ -5,8 +5,9 @@ import dataclasses
 import random
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.link import Found, Link, limited, some_at_once
@@ -15,10 +16,12 @@ from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
 from mqcore.client.message import Message, MessageQueue, SendResult
 from mqcore.client.network.route import publish_queues
-from mqcore.client.produce.producer import AsyncProducer
 from mqcore.client.received import ReceivedMessage
 from mqcore.wire import properties as names
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from mqcore.client.produce.producer import AsyncProducer
 
 PRODUCER_GROUP: Final = "MQCORE_TOOLS_PRODUCER"
 # of a copy: the offset message id of the dead letter
@@ -34,8 +37,7 @@ _OF_DELIVERY: Final = frozenset({
 })
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(Struct, frozen=True):
     """
     A message that a group gave up.
 
@@ -48,8 +50,7 @@ class DeadLetter:
     topic: str
 
 
-@dataclass(frozen=True, slots=True)
-class Resent:
+class Resent(Struct, frozen=True):
     """A dead letter that was sent again, and where it went; or the error, and no result."""
 
     letter: DeadLetter
@@ -57,8 +58,7 @@ class Resent:
     error: RocketMQError | None
 
 
-@dataclass(frozen=True, slots=True)
-class SendTime:
+class SendTime(Struct, frozen=True):
     """One send to one queue: seconds, and the error if it failed."""
 
     queue: MessageQueue
@@ -229,6 +229,9 @@ class AdminSends(Messages, Link):
 
     def _producer(self) -> AsyncProducer:
         """For one call; names are the brokers' own here, so without a namespace."""
+        # -- most administration sends nothing, and need not load what does
+        from mqcore.client.produce.producer import AsyncProducer
+
         config = dataclasses.replace(self.config, namespace="")
         return AsyncProducer(PRODUCER_GROUP, config=config, send_timeout=self.timeout)
 

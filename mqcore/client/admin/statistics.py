@@ -1,8 +1,9 @@
 """Counts and rates that brokers keep of topics and groups (broker.md 11)."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
@@ -23,8 +24,7 @@ TOPIC_PUT: Final = "TOPIC_PUT_NUMS"
 GROUP_GET: Final = "GROUP_GET_NUMS"
 
 
-@dataclass(frozen=True, slots=True)
-class StatsWindow:
+class StatsWindow(Struct, frozen=True):
     """What was counted in a window: the sum, that a second, and that a time it was counted."""
 
     sum: int
@@ -32,8 +32,7 @@ class StatsWindow:
     average: float
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Struct, frozen=True):
     """The last minute, hour and day of one count; zeros where the broker has none."""
 
     minute: StatsWindow
@@ -46,8 +45,7 @@ class Stats:
         return self.day.sum or self.hour.sum or self.minute.sum
 
 
-@dataclass(frozen=True, slots=True)
-class TopicActivity:
+class TopicActivity(Struct, frozen=True):
     """
     How busy a topic is with one group (statsAll); group "" for a topic that nobody consumes.
 

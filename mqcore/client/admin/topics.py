@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from mqcore.client.admin import arguments
@@ -44,8 +44,7 @@ UNIT_CODES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePositions:
+class QueuePositions(Struct, frozen=True):
     """Where a queue begins and ends; `last_update` is None for one that is empty."""
 
     queue: MessageQueue
@@ -54,8 +53,7 @@ class QueuePositions:
     last_update: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStats:
+class TopicStats(Struct, frozen=True):
     """The queues of a topic on all brokers that answered."""
 
     topic: str

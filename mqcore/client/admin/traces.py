@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import when
@@ -19,8 +20,7 @@ from mqcore.wire.numbers import whole_number
 CONTEXTS: Final = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 
-@dataclass(frozen=True, slots=True)
-class TracedSend:
+class TracedSend(Struct, frozen=True):
     """A send, as its producer told; `took` in seconds, `client` the producer's address."""
 
     group: str
@@ -35,8 +35,7 @@ class TracedSend:
     client: str
 
 
-@dataclass(frozen=True, slots=True)
-class TracedConsume:
+class TracedConsume(Struct, frozen=True):
     """
     A try to consume, as the consumer told.
 
@@ -53,8 +52,7 @@ class TracedConsume:
     client: str
 
 
-@dataclass(frozen=True, slots=True)
-class TracedEnd:
+class TracedEnd(Struct, frozen=True):
     """The end of a transaction: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW."""
 
     group: str
@@ -64,8 +62,7 @@ class TracedEnd:
     from_check: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MessageTrace:
+class MessageTrace(Struct, frozen=True):
     """What producers and consumers with tracing told of one message; in the order of time."""
 
     message_id: str

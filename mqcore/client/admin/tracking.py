@@ -1,8 +1,9 @@
 """What groups did with a message, and handing one to a member (client.md 6.2)."""
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import document
@@ -25,8 +26,7 @@ class TrackState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-@dataclass(frozen=True, slots=True)
-class Track:
+class Track(Struct, frozen=True):
     """One group, and what it has done with a message; `error` says why that is UNKNOWN."""
 
     group: str
@@ -34,8 +34,7 @@ class Track:
     error: RocketMQError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DirectResult:
+class DirectResult(Struct, frozen=True):
     """What a listener made of a message that was handed to it (309); `result` is CR_SUCCESS ..."""
 
     result: str

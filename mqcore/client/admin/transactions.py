@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import when
@@ -34,8 +35,7 @@ VIEWS_AT_ONCE: Final = 64               # records that are asked for at a time
 LIMIT_MAX: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class HalfMessage:
+class HalfMessage(Struct, frozen=True):
     """
     A message that was sent in a transaction.
 

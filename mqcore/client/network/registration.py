@@ -7,8 +7,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from mqcore.client.errors import RocketMQError, broker_error
 from mqcore.client.network.pool import ConnectionPool
@@ -23,8 +24,7 @@ UNREGISTER_TIMEOUT_S = 3.0
 log: Final = logging.getLogger("mqcore.client")
 
 
-@dataclass(slots=True, frozen=True)
-class RegisterResult:
+class RegisterResult(Struct, frozen=True):
     """What one name server answered: a slave's master, and the order table (None: no such)."""
 
     name_server: str

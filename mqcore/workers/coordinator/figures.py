@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from mqcore.broker.requests.check_sender import RUNTIME_KEYS, figures
+from mqcore.broker.requests.check_sender import figures
 from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.side_files import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures
@@ -15,6 +15,7 @@ from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.latencies import Histogram, Latencies
 from mqcore.shm.segment import Segment
+from mqcore.wire.codes import TRANSACTION_KEYS
 from mqcore.workers.coordinator.latency_figures import LatencyFigures
 from mqcore.workers.coordinator.shared_pulls import SharedPulls
 from mqcore.workers.process.layout import StoreFiles
@@ -179,9 +180,9 @@ class StoreFigures:
         return {key: str(found[name]) for key, name in ELECTION_KEYS.items() if found}
 
     def _transactions(self) -> dict[str, str]:
-        """RUNTIME_KEYS; none before the transaction check's first word."""
+        """TRANSACTION_KEYS; none before the transaction check's first word."""
         found = figures(transaction_figures(self._segment), time.time_ns() // 1_000_000)
-        return {RUNTIME_KEYS[name]: str(value) for name, value in found.items()}
+        return {TRANSACTION_KEYS[name]: str(value) for name, value in found.items()}
 
     def _pool(self) -> dict[str, str]:
         """What the transient pool holds that no file has; only with that flush mode."""
