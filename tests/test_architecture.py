@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
                 "http", "net", "parents", "participants", "replication", "shm", "stamps", "store",
                 "thread_times", "tls", "turns", "wire"},
     "replication": {"atomics", "client", "clock", "endian", "epoll", "hmac_sha1", "layout", "net",
-                    "shm", "store", "threads", "wire"},
+                    "shm", "store", "threads", "tls", "wire"},
     "bench": {"admin", "client", "epoll", "hmac_sha1", "wire", "layout", "endian", "text", "tls"},
     "broker": {"acl", "store", "filter", "layout", "replication", "tls", "turns", "wire"},
     "acl": {"shm", "stamps", "store", "turns", "wire"},

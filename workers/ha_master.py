@@ -25,4 +25,5 @@ def live(inherited: Inherited, _index: int) -> None:
     """The process, from fork to end."""
     segment = inherited.segment
     listeners = [os.dup(listener.fileno()) for listener in inherited.listeners.replication]
-    loop.run(lambda settings: HaMaster(settings, segment, listeners), inherited.settings, segment)
+    loop.run(lambda settings: HaMaster(settings, segment, listeners,
+                                       inherited.kept_tls.settings), inherited.settings, segment)

@@ -20,5 +20,6 @@ def wanted(inherited: Inherited) -> bool:
 def live(inherited: Inherited, _index: int) -> None:
     """The process, from fork to end."""
     segment = inherited.segment
-    loop.run(lambda settings: HaSlave(settings, segment, inherited.rejoin_from),
+    loop.run(lambda settings: HaSlave(settings, segment, inherited.rejoin_from,
+                                      inherited.kept_tls.settings),
              inherited.settings, segment)

@@ -17,7 +17,7 @@ from mqcore.admin.shell.connection import Connection, connects
 from mqcore.admin.store import json_option, log_option, store_argument
 from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
-from mqcore.client.config import split_addresses
+from mqcore.client.config import ClientConfig
 from mqcore.client.core.options import split_address
 from mqcore.client.errors import ClientError, ConfigError
 from mqcore.replication import epochs
@@ -53,12 +53,19 @@ broker_id_option = click.option(
     help="Its id among the brokers of its name; each has another one.")
 
 
-def _name_servers(connection: Connection) -> tuple[str, ...]:
-    """The addresses of the name servers. Raises click.UsageError."""
+def _way(addresses: str) -> ClientConfig:
+    """To what an option names: host:port, or a URL with TLS. Raises click.UsageError."""
     try:
-        return split_addresses(connection.namesrv)
+        return ClientConfig(namesrv=addresses)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _states(connection: Connection, broker: str) -> dict[str, PeerState | PeerError]:
+    """By address, the answers of the brokers of a name. Raises click.UsageError."""
+    way = _way(connection.namesrv)
+    return asyncio.run(states(way.name_servers, broker, connection.credentials or way.account,
+                              way.ssl_context()))
 
 
 @click.group("replication")
@@ -72,7 +79,7 @@ def replication_group() -> None:
 @connects
 def status_command(connection: Connection, broker: str, *, as_json: bool) -> None:
     """What the brokers of the name BROKER say: role, log, last epoch, how far behind."""
-    found = asyncio.run(states(_name_servers(connection), broker, connection.credentials))
+    found = _states(connection, broker)
     if not found:
         raise click.ClickException(f"no name server that answers knows a broker {broker}")
     rows = _rows(found)
@@ -152,7 +159,7 @@ def _check_most(store: Path, pid: int, log_folders: LogFolders | None,
         return
     mine = standing.history
     name = mine.last.master.rpartition("/")[0]
-    found = asyncio.run(states(_name_servers(connection), name, connection.credentials))
+    found = _states(connection, name)
     others = {
         address: (state.history.last.number, state.end, -state.first)
         for address, state in found.items()
@@ -275,7 +282,8 @@ def _command_of(pid: int) -> bytes:
 @replication_group.command("rejoin")
 @store_argument
 @click.option("--master", required=True, metavar="HOST:PORT",
-              help="HA port of the broker that leads now.")
+              help="HA port of the broker that leads now; by TLS: "
+                   "rocketmq://HOST:PORT?tls=verify&ca=FILE&cert=FILE&key=FILE.")
 @broker_id_option
 @click.option("--force", is_flag=True,
               help="Also when STORE ends with a later epoch than the master, which is cut then.")
@@ -295,9 +303,10 @@ def rejoin_command(store: Path, master: str, broker_id: int | None,
     """
     secret = "" if secret_key_file is None else secret_key_file.readline().rstrip("\r\n")
     key = cluster_key(secret) if secret else b""
+    way = _way(master)
     try:
-        found = rejoin(store, split_address(master), broker_id, log_folders,
-                       partial(settle_again, store), force=force, key=key)
+        found = rejoin(store, split_address(way.name_servers[0]), broker_id, log_folders,
+                       partial(settle_again, store), force=force, key=key, tls=way.ssl_context())
     except StoreInUseError as error:
         raise click.ClickException(f"{error}; stop it first") from error
     except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,

@@ -22,11 +22,15 @@
   X(void, SSL_CTX_set_default_passwd_cb, (void *context, void *function)) \
   X(void, SSL_CTX_set_default_passwd_cb_userdata, (void *context, void *with)) \
   X(int, SSL_CTX_load_verify_locations, (void *context, const char *file, const char *folder)) \
+  X(int, SSL_CTX_set_default_verify_paths, (void *context)) \
   X(void *, SSL_load_client_CA_file, (const char *file)) \
   X(void, SSL_CTX_set_client_CA_list, (void *context, void *names)) \
   X(void, SSL_CTX_set_verify, (void *context, int mode, void *function)) \
   X(void *, SSL_CTX_get0_param, (void *context)) \
   X(int, X509_VERIFY_PARAM_set_flags, (void *param, unsigned long flags)) \
+  X(int, X509_VERIFY_PARAM_set1_host, (void *param, const char *name, size_t length)) \
+  X(int, X509_VERIFY_PARAM_set1_ip_asc, (void *param, const char *address)) \
+  X(void *, SSL_get0_param, (void *ssl)) \
   X(long, SSL_get_verify_result, (const void *ssl)) \
   X(const char *, X509_verify_cert_error_string, (long result)) \
   X(int, SSL_CTX_set_cipher_list, (void *context, const char *text)) \

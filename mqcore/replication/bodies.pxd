@@ -5,7 +5,7 @@ from libc.string cimport memcpy
 from mqcore.replication.verifier cimport LogVerifier, verifier_give_back
 from mqcore.replication.greet cimport FRAME_HEAD_SIZE
 from mqcore.replication.links cimport LINK_PIECES, Link
-from mqcore.replication.sockets cimport link_send_file, link_write
+from mqcore.replication.wire cimport wire_send_file, wire_write
 from mqcore.store.io cimport store_io
 
 cdef enum:
@@ -38,7 +38,7 @@ cdef inline int64_t send_small(LogVerifier* c, Link* l) noexcept nogil:
     if store_io().read_at(l.file, bytes + FRAME_HEAD_SIZE, l.left, l.position - l.file_base) != l.left:
         return 0
     memcpy(bytes, l.head, FRAME_HEAD_SIZE)
-    put = link_write(l.fd, bytes, FRAME_HEAD_SIZE + l.left, False)
+    put = wire_write(l.fd, &l.wire, bytes, FRAME_HEAD_SIZE + l.left, False)
     if put > 0:
         l.head_sent = <int>min(put, <int64_t>FRAME_HEAD_SIZE)
         l.position += put - l.head_sent
@@ -55,9 +55,9 @@ cdef inline int64_t send_body(LogVerifier* c, Link* l) noexcept nogil:
     if l.piece_count and c.kept[l.pieces[0]].start <= l.position:
         bytes = c.kept[l.pieces[0]].bytes + (l.position - c.kept[l.pieces[0]].start)
         size = min(size, c.kept[l.pieces[0]].end - l.position)
-        put = link_write(l.fd, bytes, size, size < l.left)
+        put = wire_write(l.fd, &l.wire, bytes, size, size < l.left)
     else:
-        put = link_send_file(l.fd, l.file, l.position - l.file_base, size)
+        put = wire_send_file(l.fd, &l.wire, l.file, l.position - l.file_base, size)
     if put > 0:
         l.position += put
         l.left -= put

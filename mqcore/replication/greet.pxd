@@ -1,6 +1,7 @@
 # What a master of ours says to a slave of ours before it sends the log: greeting.py has its layout.
 from libc.stdint cimport int64_t, uint8_t
 
+from mqcore.replication.wire cimport Wire
 from mqcore.store.log.view cimport LogView
 
 cpdef enum:                           # what both ends know of the stream (ha.md 2)
@@ -31,5 +32,5 @@ cdef bint greet_challenge(Greet* g, const uint8_t* nonce) noexcept nogil
 cdef bint greet_make(Greet* g, const uint8_t* words, int64_t words_size, LogView* log, int64_t first,
                      int64_t end, int64_t report) noexcept nogil
 # Sends on: 1 it is all sent, 0 the socket has no room, -1 the link is broken.
-cdef int greet_send(Greet* g, int fd) noexcept nogil
+cdef int greet_send(Greet* g, int fd, Wire* w) noexcept nogil
 cdef void greet_drop(Greet* g) noexcept nogil

@@ -14,7 +14,7 @@ from mqcore.hmac_sha1 cimport (
     hmac_key,
     sha1_init,
 )
-from mqcore.replication.sockets cimport link_write
+from mqcore.replication.wire cimport wire_write
 from mqcore.store.crc32 cimport record_crc
 from mqcore.store.log.view cimport LogView, log_at, log_next_use
 
@@ -86,10 +86,10 @@ cdef bint greet_make(Greet* g, const uint8_t* words, int64_t words_size, LogView
     return True
 
 
-cdef int greet_send(Greet* g, int fd) noexcept nogil:
+cdef int greet_send(Greet* g, int fd, Wire* w) noexcept nogil:
     cdef int64_t put
     while g.sent < g.size:
-        put = link_write(fd, g.bytes + g.sent, g.size - g.sent, False)
+        put = wire_write(fd, w, g.bytes + g.sent, g.size - g.sent, False)
         if put == -1:
             return 0
         if put < 0:

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LEADERSHIP_MEMBERS_MAX, WorkerSlot
+from mqcore.net.transport.shake_thread cimport ShakeThread
 from mqcore.replication.verifier cimport VERIFY_PLACES, LogVerifier
 from mqcore.replication.greet cimport (
     CLUSTER_KEY_SIZE,
@@ -13,6 +14,7 @@ from mqcore.replication.greet cimport (
 )
 from mqcore.replication.linger cimport Linger
 from mqcore.replication.sockets cimport MQ_PEER_SIZE
+from mqcore.replication.wire cimport Wire
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.view cimport LogView
 
@@ -42,6 +44,12 @@ cdef struct Network:          # master HM15: an IPv6 address, or an IPv4 one as 
 
 cdef struct Link:
     int fd                            # -1: a free place
+    Wire wire
+    bint speaks                       # its first byte came (wire HW1)
+    bint shaking                      # wire HW3 ...
+    bint away                         # ... and the thread has its pipe
+    bint asked_certificate            # by the context of its handshake
+    bint certified                    # it has shown a certificate that was verified
     char peer[MQ_PEER_SIZE]           # host:port
     int host_length
     int64_t opened_ms
@@ -105,6 +113,13 @@ cdef struct Master:
     int min_in_sync
     bint elected                      # master HM9
     bint hands_on                     # master HM11
+    int tls_mode                      # wire HW1, TlsMode
+    void* context                     # SSL_CTX, of the loop; NULL: no TLS is served
+    bint asks_certificates            # this context asks for them
+    bint certificate_does             # master HM15
+    int64_t shake_ms_max
+    ShakeThread* shaker               # wire HW3; NULL: there was no context yet
+    int shaken_place                  # whose turn was last
     bint guarded                      # master HM15
     bint has_key
     uint8_t key[CLUSTER_KEY_SIZE]

@@ -19,7 +19,8 @@
 #        and of its socket, whether it reads or not. When all are taken a newcomer gets the place of one whose
 #        address has two links more than its own: of the one that waits longest without a report, else of
 #        the newest of the address that has most; else of the one that waits longest. In an elected set a link
-#        whose number etcd names makes no room, and at last the oldest of the others does. ACCEPTS_A_SECOND are taken
+#        whose number etcd names makes no room, and at last the oldest of the others does. One that has shown a
+#        certificate waits for no report. ACCEPTS_A_SECOND are taken
 #        in a second, ACCEPTS_A_TURN before those that came are heard: a link that is gone already holds no place.
 #   HM8  One of ours is told whose log it is, with the bytes below its end (greet.pxd), when it has said where
 #        that is; it is sent the log from where it then says again.
@@ -39,23 +40,11 @@
 #   HM14  Without a slave it rests (shm/segment.pxd): the log's growth does not wake it.
 #   HM15  Where it is guarded, the first position of a link of ours is answered with a nonce of 16 random bytes.
 #        Its next position counts only behind the words that the cluster's account makes of that nonce (key.py):
-#        else the link ends, as a stock link does at once. An address of `open_to` shows nothing.
+#        else the link ends, as a stock link does at once. An address of `open_to` shows nothing, nor does a
+#        link by TLS whose certificate was verified, where that does for the account.
 from libc.stdint cimport int64_t
 
 from mqcore.replication.links cimport Master
-
-cpdef enum MasterNote:
-    NOTE_SLAVE = 1                    # one has reported: from here on it is sent the log
-    NOTE_LEFT = 2                     # it has closed, or its network did
-    NOTE_NONSENSE = 3                 # its report is no position; the report
-    NOTE_BEYOND = 4                   # its report is one that we have not, or it was not sent; the report
-    NOTE_BEFORE = 5                   # it asks for what we have no longer; the report
-    NOTE_DELETED = 6                  # what is next for it is deleted; the position
-    NOTE_SILENT = 7                   # it has said nothing for so many ms
-    NOTE_NO_PLACE = 8                 # too many links
-    NOTE_UNREADABLE = 9               # the log cannot be read; errno
-    NOTE_DAMAGED = 10                 # what is next for it is not what was written; where that record begins
-    NOTE_STRANGER = 11                # HM15
 
 # Ends all links: who comes again is greeted anew.
 cdef void master_part(Master* m) noexcept nogil

@@ -1,6 +1,6 @@
 """Sends the log to slaves (master.pxd has the rules)."""
 from libc.errno cimport EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from mqcore.atomics cimport load_i64_acquire
@@ -37,7 +37,6 @@ from mqcore.replication.verifier cimport (
     CHECK_RIGHT,
     CHECK_UNREADABLE,
     verifier_ask,
-    verifier_leave,
     verifier_ready,
     verifier_take,
 )
@@ -56,6 +55,23 @@ from mqcore.replication.greet cimport (
     key_words,
 )
 from mqcore.replication.in_sync cimport in_sync_judge, in_sync_report, link_of, number_slave
+from mqcore.replication.link_end cimport (
+    NOTE_BEFORE,
+    NOTE_BEYOND,
+    NOTE_DAMAGED,
+    NOTE_DELETED,
+    NOTE_LEFT,
+    NOTE_NONSENSE,
+    NOTE_NO_PLACE,
+    NOTE_SILENT,
+    NOTE_SLAVE,
+    NOTE_STRANGER,
+    NOTE_TLS_FAILED,
+    NOTE_UNREADABLE,
+    link_close,
+    master_note,
+    place_of,
+)
 from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
 from mqcore.replication.links cimport (
     ACCEPTS_A_SECOND,
@@ -65,7 +81,6 @@ from mqcore.replication.links cimport (
     LINKS_MAX,
     LINK_PIECES,
     LISTENER_KEY,
-    MASTER_NOTES_MAX,
     MEMBER_MAX,
     OUR_BATCH_BYTES,
     TURN_BYTES,
@@ -73,12 +88,9 @@ from mqcore.replication.links cimport (
     Master,
 )
 from mqcore.replication.places cimport link_is_let_in, place_choice
-from mqcore.replication.sockets cimport (
-    READS_A_TURN,
-    link_accept,
-    link_read,
-    link_write,
-)
+from mqcore.replication.shakes cimport link_speaks, shakes_turn, shakes_wait
+from mqcore.replication.sockets cimport READS_A_TURN, link_accept
+from mqcore.replication.wire cimport wire_flush, wire_read, wire_write
 from mqcore.shm.replica_gate cimport replicated_end, shown_end
 from mqcore.store.log.log_folders cimport log_open
 
@@ -95,41 +107,6 @@ cdef extern from "<fcntl.h>" nogil:
 cdef enum:
     EVENTS_MAX = 64
     READ_BYTES = 4096                 # of reports at once ...
-
-
-# -- what there is to say --------------------------------------------------------------------------
-
-
-cdef void master_note(Master* m, const Link* l, int kind, int64_t value) noexcept nogil:
-    if m.notes_count == MASTER_NOTES_MAX:
-        m.notes_lost += 1
-        return
-    m.notes[m.notes_count].kind = kind
-    m.notes[m.notes_count].value = value
-    memcpy(m.notes[m.notes_count].peer, l.peer, sizeof(l.peer))
-    m.notes_count += 1
-
-
-cdef inline int place_of(Master* m, const Link* l) noexcept nogil:
-    return <int>(l - m.links)
-
-
-cdef void link_close(Master* m, Link* l, int kind, int64_t value) noexcept nogil:
-    """kind: why, as a MasterNote."""
-    if kind not in (NOTE_LEFT, NOTE_SILENT):
-        m.refused += 1
-    if l.reported or kind != NOTE_LEFT:
-        master_note(m, l, kind, value)
-    greet_drop(&l.greet)
-    if l.checking:
-        verifier_leave(m.verifier, place_of(m, l))
-    l.checking = False
-    pieces_drop(m.verifier, l, INT64_MAX)
-    close(l.fd)
-    if l.file >= 0:
-        close(l.file)
-    l.fd = l.file = -1
-    l.reported = False
 
 
 # -- reports ---------------------------------------------------------------------------------------
@@ -190,10 +167,19 @@ cdef bint greet(Master* m, Link* l, int64_t report, int64_t published) noexcept 
 
 
 cdef void push_greeting(Master* m, Link* l) noexcept nogil:
-    cdef int sent = greet_send(&l.greet, l.fd)
+    cdef int sent = greet_send(&l.greet, l.fd, &l.wire)
     if sent == 0:
         l.blocked = True
     elif sent < 0:
+        link_close(m, l, NOTE_LEFT, 0)
+
+
+cdef void flush(Master* m, Link* l) noexcept nogil:
+    """What TLS still has of what was sent (wire HW2)."""
+    cdef int64_t put = wire_flush(&l.wire)
+    if put == -1:
+        l.blocked = True
+    elif put < 0:
         link_close(m, l, NOTE_LEFT, 0)
 
 
@@ -241,12 +227,12 @@ cdef void link_hear(Master* m, Link* l, int64_t now_ms) noexcept nogil:
     cdef int64_t got, at
     cdef int part, reads
     for reads in range(READS_A_TURN):
-        got = link_read(l.fd, bytes, READ_BYTES)
+        got = wire_read(l.fd, &l.wire, bytes, READ_BYTES)
         if got == -1:
             l.readable = False
             return
         if got <= 0:
-            link_close(m, l, NOTE_LEFT, 0)
+            link_close(m, l, NOTE_TLS_FAILED if l.wire.trouble else NOTE_LEFT, l.wire.trouble)
             return
         at = 0
         while at < got:
@@ -364,7 +350,7 @@ cdef int64_t send_word(Master* m, Link* l, int64_t published) noexcept nogil:
         store_i32(l.word + 8, TELL_SIZE)
         store_i64(l.word + FRAME_HEAD_SIZE, l.told)
         l.word_left = sizeof(l.word)
-    put = link_write(l.fd, l.word + sizeof(l.word) - l.word_left, l.word_left,
+    put = wire_write(l.fd, &l.wire, l.word + sizeof(l.word) - l.word_left, l.word_left,
                      l.position < published)
     if put > 0:
         l.word_left -= <int>put
@@ -387,7 +373,7 @@ cdef int64_t link_send(Master* m, Link* l, int64_t published, int64_t now_ms) no
         if word:
             put = send_word(m, l, published)
         elif put == 0 and l.head_sent < FRAME_HEAD_SIZE:
-            put = link_write(l.fd, l.head + l.head_sent, FRAME_HEAD_SIZE - l.head_sent, l.left > 0)
+            put = wire_write(l.fd, &l.wire, l.head + l.head_sent, FRAME_HEAD_SIZE - l.head_sent, l.left > 0)
             if put > 0:
                 l.head_sent += <int>put
         elif put == 0:
@@ -501,8 +487,10 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
         l = &m.links[i]
         if l.fd < 0:
             continue
-        if l.readable:
+        if l.readable and link_speaks(m, l):
             link_hear(m, l, now_ms)
+        if l.fd >= 0 and l.wire.record_size and not l.blocked:
+            flush(m, l)
         if l.fd >= 0 and l.greet.bytes != NULL and not l.blocked:
             push_greeting(m, l)
         if l.fd >= 0 and l.reported and not l.blocked and l.greet.bytes == NULL:
@@ -511,7 +499,8 @@ cdef int64_t master_turn(Master* m, int64_t now_ms, bint* more) noexcept nogil:
             more[0] = more[0] or (l.fd >= 0 and put >= TURN_BYTES)
         if l.fd >= 0 and now_ms - l.heard_ms > m.housekeeping_ms:
             link_close(m, l, NOTE_SILENT, now_ms - l.heard_ms)
-        more[0] = more[0] or (l.fd >= 0 and l.readable)
+        more[0] = more[0] or (l.fd >= 0 and l.readable and not l.shaking)
+    shakes_turn(m, now_ms)
     in_sync_judge(m)
     for i in range(LINKS_MAX):
         l = &m.links[i]
@@ -533,6 +522,8 @@ cdef int64_t master_wait_ms(Master* m, int64_t now_ms, int64_t most) noexcept no
             continue
         if l.reported and not l.blocked:
             most = min(most, l.sent_ms + m.heartbeat_ms - now_ms)
+        if l.shaking:
+            most = min(most, l.opened_ms + m.shake_ms_max + 1 - now_ms)
         most = min(most, l.heard_ms + m.housekeeping_ms + 1 - now_ms)
     return max(most, <int64_t>0)
 
@@ -581,6 +572,8 @@ cdef bint master_has_work(Master* m) noexcept nogil:
     cdef int64_t published = load_i64_acquire(&m.shm.log.published)
     cdef Link* l
     cdef int i
+    if shakes_wait(m):
+        return True
     for i in range(LINKS_MAX):
         l = &m.links[i]
         if not l.reported or l.blocked:

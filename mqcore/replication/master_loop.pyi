@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+from mqcore.net.transport.tls_context import TlsContext
 from mqcore.shm.segment import Segment
 
 class MasterLoop:
@@ -8,12 +9,15 @@ class MasterLoop:
         gated: bool = False, shows: bool = False, min_in_sync: int = 1,
         batch_bytes: int = 32768, heartbeat_ms: int = 5000, housekeeping_ms: int = 20000,
         greeting: bytes = b"", elected: bool = False, hands_on: bool = False,
-        open_to: Sequence[tuple[bytes, int]] | None = None,
+        open_to: Sequence[tuple[bytes, int]] | None = None, certificate_does: bool = False,
     ) -> None: ...
     def configure(
         self, *, min_in_sync: int, batch_bytes: int, heartbeat_ms: int, housekeeping_ms: int,
     ) -> None: ...
     def take_key(self, key: bytes) -> None: ...
+    def secure(
+        self, mode: int, context: TlsContext | None, asks_certificates: bool, shake_ms_max: int,
+    ) -> None: ...
     def greet(self, greeting: bytes) -> None: ...
     def slow_down(self, rate: int) -> None: ...
     def run(self, slice_ms: int, until_even: bool = False) -> None: ...

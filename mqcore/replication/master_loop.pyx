@@ -23,8 +23,10 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport SLOT_HA_MASTER
+from mqcore.net.transport.shake_thread cimport shake_thread_close, shake_thread_open
 from mqcore.replication.verifier cimport verifier_close, verifier_open, verifier_pieces
 from mqcore.replication.greet cimport CLUSTER_KEY_SIZE, GREETING_WORDS_MAX, greet_drop
+from mqcore.replication.link_end cimport link_drop_wire
 from mqcore.replication.links cimport (
     BELL_KEY,
     LINKS_MAX,
@@ -43,8 +45,10 @@ from mqcore.replication.master cimport (
     master_wait,
     master_wait_ms,
 )
+from mqcore.replication.wire cimport wire_use
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, doorbell_rest
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
+from mqcore.tls.library cimport tls_library
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -95,13 +99,14 @@ cdef class MasterLoop:
     of ours are told of the log first (greeting.py), empty: nothing; elected: who is waited for is said in
     shared memory (master HM9); hands_on: the log is a master's (master HM11); open_to: where slaves
     have to show the cluster's account, the networks that need not (key.py), None: none has to
-    (master HM15). Raises OSError, ValueError.
+    (master HM15); certificate_does: a certificate, where one is asked for, does for the account.
+    Raises OSError, ValueError.
     """
 
     def __cinit__(self, Segment segment not None, bytes log_folders, listeners, *, bint gated=False,
                   bint shows=False, int min_in_sync=1, int64_t batch_bytes=32768,
                   int64_t heartbeat_ms=5000, int64_t housekeeping_ms=20000, bytes greeting=b"",
-                  bint elected=False, bint hands_on=False, open_to=None):
+                  bint elected=False, bint hands_on=False, open_to=None, bint certificate_does=False):
         cdef epoll_event event
         cdef int i
         if len(listeners) > MASTER_LISTENERS_MAX:
@@ -122,6 +127,7 @@ cdef class MasterLoop:
         self.m.elected = elected
         self.m.hands_on = hands_on
         self.m.guarded = open_to is not None
+        self.m.certificate_does = certificate_does
         self._let_in(open_to or ())
         self._say(greeting)
         self.configure(min_in_sync=min_in_sync, batch_bytes=batch_bytes, heartbeat_ms=heartbeat_ms,
@@ -152,9 +158,10 @@ cdef class MasterLoop:
         for i in range(LINKS_MAX):
             greet_drop(&self.m.links[i].greet)
             if self.m.links[i].fd >= 0:
-                close(self.m.links[i].fd)
+                link_drop_wire(&self.m.links[i], False)
             if self.m.links[i].file >= 0:
                 close(self.m.links[i].file)
+        shake_thread_close(self.m.shaker)
         verifier_close(self.m.verifier)
         log_view_close(&self.m.log)
         if self.m.epoll >= 0:
@@ -185,6 +192,24 @@ cdef class MasterLoop:
             raise ValueError(f"{len(key)} bytes of a key")
         self.m.has_key = len(key) > 0
         memcpy(self.m.key, <const char*>key, len(key))
+
+    def secure(self, int mode, TlsContext context, bint asks_certificates,
+               int64_t shake_ms_max) -> None:
+        """
+        How links that come from now on are let in (wire HW1). mode: a TlsMode; context: what TLS is
+        served with, None: it is not; asks_certificates: by this context slaves show one that is
+        verified; shake_ms_max: a handshake that takes longer ends. Raises OSError.
+        """
+        if context is not None and self.m.shaker == NULL:
+            wire_use(tls_library())
+            self.m.shaker = shake_thread_open(self.m.slot)
+            if self.m.shaker == NULL:
+                raise OSError(errno, os.strerror(errno))
+        self.tls = context
+        self.m.context = NULL if context is None else context.context
+        self.m.tls_mode = mode
+        self.m.asks_certificates = asks_certificates
+        self.m.shake_ms_max = shake_ms_max
 
     def greet(self, bytes greeting not None) -> None:
         """The log has other epochs now: all links end, and who comes hears this. Raises ValueError."""

@@ -33,7 +33,7 @@ cdef Link* of_crowd(Master* m, int same) noexcept nogil:
             count += is_of_host(l, &m.links[k])
         if count < same + 2 or is_named(m, l.member):
             continue
-        if not l.reported and (silent == NULL or l.opened_ms < silent.opened_ms):
+        if not (l.reported or l.certified) and (silent == NULL or l.opened_ms < silent.opened_ms):
             silent = l
         if count > most or (count == most and (newest == NULL or l.opened_ms > newest.opened_ms)):
             most = count
@@ -58,7 +58,7 @@ cdef Link* place_choice(Master* m, const Link* newcomer) noexcept nogil:
         same += is_same
         if is_named(m, l.member):
             continue
-        if l.reported:
+        if l.reported or l.certified:
             if oldest_slave == NULL or l.opened_ms < oldest_slave.opened_ms:
                 oldest_slave = l
             continue
@@ -86,7 +86,9 @@ cdef bint link_is_let_in(Master* m, const Link* l) noexcept nogil:
     """master HM15."""
     cdef uint8_t address[ADDRESS_SIZE]
     cdef int i
-    if not m.guarded or (l.challenged and l.key_words == KEY_WORDS and l.key_differs == 0):
+    if not m.guarded or (l.certified and m.certificate_does):
+        return True
+    if l.challenged and l.key_words == KEY_WORDS and l.key_differs == 0:
         return True
     if not link_address(l.peer, l.host_length, address):
         return False

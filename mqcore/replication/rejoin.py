@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import ssl
 import struct
 import time
 from collections import Counter
@@ -65,6 +66,20 @@ class RejoinError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Master:
+    """
+    The broker that is asked at its HA port (host, port), and how.
+
+    key   of the cluster's account (key.py)
+    tls   what the link is made with; None: in the clear
+    """
+
+    address: tuple[str, int]
+    key: bytes = b""
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True)
 class Overtaken:
     """
     What a store had beyond its new master.
@@ -85,25 +100,25 @@ class Overtaken:
 
 def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
            log: LogFolders | None = None, before_cut: BeforeCut = _nothing, *,
-           force: bool = False, key: bytes = b"") -> Overtaken:
+           force: bool = False, key: bytes = b"", tls: ssl.SSLContext | None = None) -> Overtaken:
     """
     Make the store at rest one that follows the master whose HA port is at `address` (host, port),
     as slave `broker_id`, None: as demoted() has it; log: where the commit log lies, None: in
     STORE/commitlog; before_cut: what is to be done with the store's tables, once more after an
     interruption; force: also where that master was overtaken by this store; key: of the cluster's
-    account, where the master asks for it (key.py). Raises RejoinError, StoreInUseError (a
-    broker runs on it), OtherLogError, EpochsError, OSError.
+    account, where the master asks for it (key.py); tls: what the link is made with, None: in the
+    clear. Raises RejoinError, StoreInUseError (a broker runs on it), OtherLogError, EpochsError,
+    OSError.
     """
     lock = StoreLock(store, log, changes=True)
     try:
-        return _verified(store, log, address, broker_id, before_cut, force, key)
+        return _verified(store, log, Master(address, key, tls), broker_id, before_cut, force)
     finally:
         lock.release()
 
 
-def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
-              broker_id: int | None, before_cut: BeforeCut, force: bool, key: bytes,
-              ) -> Overtaken:
+def _verified(store: Path, log: LogFolders | None, master: Master, broker_id: int | None,
+              before_cut: BeforeCut, force: bool) -> Overtaken:
     if log is None and not (store / LOG).is_dir():
         raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
                           "is")
@@ -114,20 +129,21 @@ def _verified(store: Path, log: LogFolders | None, address: tuple[str, int],
     damage = next((one for one in report.findings if one.severity == DAMAGE), None)
     if damage is not None:
         raise RejoinError(f"the store is damaged, mqcore store repair first: {damage.line()}")
-    return _cut_to(store, folders, demoted(standing, broker_id), address, report.figures["end"],
-                   _nothing if force else _check_newer, before_cut, key)
+    return _cut_to(store, folders, demoted(standing, broker_id), master, report.figures["end"],
+                   _nothing if force else _check_newer, before_cut)
 
 
 def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, epoch: int,
-              before_cut: BeforeCut = _nothing, key: bytes = b"") -> Overtaken:
+              before_cut: BeforeCut = _nothing, key: bytes = b"",
+              tls: ssl.SSLContext | None = None) -> Overtaken:
     """
     The same for who holds the store's lock and knows that its log is whole up to `end`. Nothing is
     done unless who answers at `address` leads in `epoch`. Raises RejoinError, OtherLogError,
     EpochsError, OSError.
     """
     follower = replace(_standing(store), state=State.FOLLOWS)
-    return _cut_to(store, log, follower, address, end, partial(_check_epoch, epoch), before_cut,
-                   key)
+    return _cut_to(store, log, follower, Master(address, key, tls), end,
+                   partial(_check_epoch, epoch), before_cut)
 
 
 def _standing(store: Path) -> Standing:
@@ -137,10 +153,10 @@ def _standing(store: Path) -> Standing:
     return standing
 
 
-def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str, int], end: int,
-            check: CheckMaster, before_cut: BeforeCut, key: bytes) -> Overtaken:
+def _cut_to(store: Path, log: LogFolders, follower: Standing, master: Master, end: int,
+            check: CheckMaster, before_cut: BeforeCut) -> Overtaken:
     """follower: what the store is then; check: of each greeting, and whether something is cut."""
-    theirs = greeted(address, end, key)
+    theirs = greeted(master, end)
     position = common_end(follower.history, end, theirs.history, theirs.end)
     is_cut = position is not None and position < end
     check(follower.history, theirs, is_cut)
@@ -150,7 +166,7 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, address: tuple[str
     _check_segments(log, theirs.segment_bytes)
     below = theirs
     if theirs.checked_to != position:
-        below = greeted(address, position, key)
+        below = greeted(master, position)
         check(follower.history, below, is_cut)
     _check_below(log, below, position)
     found = Overtaken(position, end, 0, theirs.history.last.master)
@@ -200,35 +216,42 @@ def _check_end(mine: History, greeting: Greeting, is_cut: bool) -> None:
             "shows; to cut this store all the same: --force")
 
 
-def greeted(address: tuple[str, int], position: int, key: bytes = b"") -> Greeting:
+def greeted(master: Master, position: int) -> Greeting:
     """
-    What the master at an HA port says to a slave whose log ends at `position`. key: of the
-    cluster's account (key.py). Raises OtherLogError, OSError.
+    The answer of the master at an HA port to a slave whose log ends at `position`. Raises
+    OtherLogError, OSError.
     """
     until = time.monotonic() + GREETING_S
-    place = f"{address[0]}:{address[1]}"
-    with _connected(address, place) as link:
+    place = f"{master.address[0]}:{master.address[1]}"
+    with _connected(master, place) as link:
         link.sendall(POSITION.pack(ANNOUNCE) + POSITION.pack(position))
         kind, size = FRAME.unpack(_exactly(link, FRAME.size, until, place))
         if (kind, size) == (CHALLENGE, NONCE_SIZE):
-            if not key:
+            if not master.key:
                 raise OtherLogError(f"{place} asks for the account of its set: expected its secret "
                                     "key (--secret-key-file, acl.client_secret_key_file)")
             nonce = _exactly(link, size, until, place)
-            link.sendall(key_words(key, nonce, 0) + POSITION.pack(position))
+            link.sendall(key_words(master.key, nonce, 0) + POSITION.pack(position))
             kind, size = FRAME.unpack(_exactly(link, FRAME.size, until, place))
         if kind != ANNOUNCE or not 0 <= size <= GREETING_FIXED_SIZE + GREETING_WORDS_MAX:
             raise OtherLogError(f"{place} is no master of mqcore")
         return greeting.decode(_exactly(link, size, until, place))
 
 
-def _connected(address: tuple[str, int], place: str) -> socket.socket:
+def _connected(master: Master, place: str) -> socket.socket:
     """Raises OSError, which says where to."""
     try:
-        return socket.create_connection(address, timeout=GREETING_S)
+        link = socket.create_connection(master.address, timeout=GREETING_S)
     except OSError as error:
         raise type(error)(f"the master at {place} cannot be reached: "
                           f"{error.strerror or error}") from error
+    if master.tls is None:
+        return link
+    try:
+        return master.tls.wrap_socket(link, server_hostname=master.address[0])
+    except OSError as error:
+        link.close()
+        raise ConnectionError(f"TLS with the master at {place} failed: {error}") from error
 
 
 def _exactly(link: socket.socket, size: int, until: float, place: str) -> bytes:
@@ -243,6 +266,8 @@ def _exactly(link: socket.socket, size: int, until: float, place: str) -> bytes:
             part = link.recv(min(size - len(found), LOG_PIECE_BYTES))
         except ConnectionResetError:             # with bytes of ours that it has not read
             part = b""
+        except ssl.SSLError as error:
+            raise ConnectionError(f"TLS with the master at {place} failed: {error}") from error
         if not part:
             raise ConnectionResetError(
                 f"{place} has closed the connection before it said whose log it has: expected the "

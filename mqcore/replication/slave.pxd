@@ -31,6 +31,7 @@
 #   HS12  A master that answers the first position with a nonce (master HM15) gets the words that
 #        the cluster's account makes from it (key.py), once on a link, and the position again.
 #        Without an account the link ends.
+#   HS13  A link by TLS is there when its handshake is done, which verifies the master's certificate.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot
@@ -45,6 +46,7 @@ from mqcore.replication.greet cimport (
     TELL_SIZE,
 )
 from mqcore.replication.linger cimport Linger
+from mqcore.replication.wire cimport Wire
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.append_end cimport AppendEnd
 
@@ -75,6 +77,7 @@ cpdef enum SlaveNote:
     NOTE_OTHER_LOG = 12               # bytes of it are others than here; the position
     NOTE_NOTHING_BELOW = 13           # it has none of the bytes that it has to send again; the position
     NOTE_NO_ACCOUNT = 14              # HS12: it asks for the account
+    NOTE_LINK_TLS_FAILED = 15         # HS13; what tls_context.trouble reads, 0: it was closed
 
 cdef struct Slave:
     Shm* shm
@@ -82,6 +85,7 @@ cdef struct Slave:
     AppendEnd appends
     int epoll
     int fd                            # -1: no link
+    Wire wire                         # HS13
     bint connecting
     bint readable
     int64_t heard_ms

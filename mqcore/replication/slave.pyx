@@ -26,6 +26,7 @@ from mqcore.layout cimport (
     AppendHead,
     AppendResult,
 )
+from mqcore.net.transport.tls_pipe cimport PIPE_DONE, pipe_step
 from mqcore.replication.greet cimport (
     ANNOUNCE,
     CHALLENGE,
@@ -42,9 +43,16 @@ from mqcore.replication.linger cimport linger_begin, linger_end, linger_on
 from mqcore.replication.sockets cimport (
     READS_A_TURN,
     link_error,
-    link_read,
     link_read_parts,
-    link_write,
+)
+from mqcore.replication.wire cimport (
+    WIRE_FAILED,
+    WIRE_SHAKEN,
+    wire_close,
+    wire_flush,
+    wire_read,
+    wire_shaken,
+    wire_write,
 )
 from mqcore.shm.ring cimport ring_finish, ring_is_empty, ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_grew, doorbell_ring
@@ -74,6 +82,7 @@ cdef void slave_note(Slave* s, int kind, int64_t value) noexcept nogil:
 cdef void link_drop(Slave* s) noexcept nogil:
     if s.fd < 0:
         return
+    wire_close(&s.wire, not s.connecting)
     close(s.fd)
     s.fd = -1
     s.failed = s.outstanding > 0
@@ -90,6 +99,7 @@ cdef void link_end(Slave* s, int kind, int64_t value) noexcept nogil:
 
 cdef void link_begin(Slave* s, int fd) noexcept nogil:
     s.fd = fd
+    s.wire.trouble = 0
     s.connecting = True
     s.readable = False
     s.heard_ms = steady_ms()
@@ -113,7 +123,7 @@ cdef void link_begin(Slave* s, int fd) noexcept nogil:
 cdef void push_out(Slave* s) noexcept nogil:
     cdef int64_t put
     while s.out_sent < s.out_size:
-        put = link_write(s.fd, s.out + s.out_sent, s.out_size - s.out_sent, False)
+        put = wire_write(s.fd, &s.wire, s.out + s.out_sent, s.out_size - s.out_sent, False)
         if put == -1:
             return
         if put < 0:
@@ -449,10 +459,10 @@ cdef int64_t link_fill(Slave* s) noexcept nogil:
     cdef uint8_t* bytes = append_records(s.claim) + s.have
     cdef int64_t room = s.room - s.have, now, part, got
     if s.greeted:
-        got = link_read(s.fd, bytes, min(s.left + 1, room))
+        got = wire_read(s.fd, &s.wire, bytes, min(s.left + 1, room))
         return got if got <= 0 or feed(s, bytes, got) else 0
-    if s.word_left or s.nonce_left or s.overlap_left:
-        got = link_read(s.fd, bytes, room)
+    if s.wire.pipe != NULL or s.word_left or s.nonce_left or s.overlap_left:
+        got = wire_read(s.fd, &s.wire, bytes, room)
         return got if got <= 0 or feed(s, bytes, got) else 0
     now = min(s.left, room)
     got = link_read_parts(s.fd, bytes, now, s.head + s.head_got,
@@ -480,7 +490,7 @@ cdef void link_take(Slave* s, int64_t now_ms) noexcept nogil:
             s.readable = False
             return
         if got <= 0:
-            link_end(s, NOTE_ENDED, 0)
+            link_end(s, NOTE_LINK_TLS_FAILED if s.wire.trouble else NOTE_ENDED, s.wire.trouble)
             return
         s.heard_ms = now_ms
         hand_all_over(s)
@@ -489,12 +499,19 @@ cdef void link_take(Slave* s, int64_t now_ms) noexcept nogil:
 
 
 cdef void connected(Slave* s, int64_t now_ms) noexcept nogil:
-    """The connect has ended."""
+    """The connect has ended, and a step of the handshake may be taken (HS13)."""
     cdef int error = link_error(s.fd)
-    s.connecting = False
-    if error:
+    if error and (s.wire.pipe == NULL or s.wire.pipe.error == PIPE_DONE):     # before the first step
         link_end(s, NOTE_NO_LINK, error)
         return
+    if s.wire.pipe != NULL:
+        pipe_step(s.wire.pipe)
+        error = wire_shaken(&s.wire)
+        if error == WIRE_FAILED:
+            link_end(s, NOTE_LINK_TLS_FAILED, s.wire.trouble)
+        if error != WIRE_SHAKEN:
+            return
+    s.connecting = False
     s.links += 1
     s.heard_ms = now_ms
     slave_note(s, NOTE_LINKED, load_i64_acquire(&s.shm.log.published))
@@ -506,6 +523,8 @@ cdef void slave_turn(Slave* s, int64_t now_ms) noexcept nogil:
         hand_all_over(s)               # there may be room now
         if s.fd >= 0 and s.readable:
             link_take(s, now_ms)
+        if s.fd >= 0 and wire_flush(&s.wire) == -2:
+            link_end(s, NOTE_ENDED, 0)
         if s.fd >= 0:
             say_end(s, now_ms)
     if s.fd >= 0 and s.connecting and now_ms - s.heard_ms > CONNECT_MS:
@@ -546,4 +565,4 @@ cdef void slave_wait(Slave* s, int64_t timeout_ms) noexcept nogil:
             continue
         if s.connecting:
             connected(s, steady_ms())
-        s.readable = True
+        s.readable = not s.connecting

@@ -1,7 +1,7 @@
 """The ha-slave process's native loop around its link (slave.pxd), and its Python shell."""
 import os
 
-from libc.errno cimport errno
+from libc.errno cimport EINVAL, errno
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
@@ -19,6 +19,8 @@ from mqcore.epoll cimport (
     epoll_event,
 )
 from mqcore.layout cimport PRODUCER_HA_SLAVE, SLOT_HA_SLAVE
+from mqcore.net.transport.tls_context cimport TlsClientContext
+from mqcore.net.transport.tls_pipe cimport pipe_connect
 from mqcore.replication.greet cimport CLUSTER_KEY_SIZE
 from mqcore.replication.slave cimport (
     CLAIM_BYTES,
@@ -34,8 +36,10 @@ from mqcore.replication.slave cimport (
     slave_turn,
     slave_wait,
 )
+from mqcore.replication.wire cimport wire_close, wire_use
 from mqcore.shm.segment cimport Segment, Shm, doorbell_arm, doorbell_disarm
 from mqcore.store.log.append_end cimport append_bytes_max, append_end_open
+from mqcore.tls.library cimport tls_library
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -83,6 +87,7 @@ cdef class SlaveLoop:
     def __dealloc__(self):
         if self.s == NULL:
             return
+        wire_close(&self.s.wire, False)
         if self.s.fd >= 0:
             close(self.s.fd)
         if self.s.epoll >= 0:
@@ -95,17 +100,25 @@ cdef class SlaveLoop:
         self.s.heartbeat_ms = heartbeat_ms
         self.s.housekeeping_ms = housekeeping_ms
 
-    def link(self, int fd, int64_t end=0, bytes below=None) -> None:
+    def link(self, int fd, int64_t end=0, bytes below=None, TlsClientContext tls=None,
+             bytes host=b"") -> None:
         """
         Follow over this socket from now on: it does not block, its connect has begun, and it is this
         object's. There is no link, and `ready`. below: the bytes of the log here up to `end`, where it
         ends, that a master sends again if it does not greet; b"": it has to greet; None: it
-        is believed (slave HS10). Raises OSError.
+        is believed (slave HS10). tls, host: the link is made by TLS, to the host of this name or
+        address (slave HS13). Raises OSError.
         """
         cdef epoll_event event
         event.events = EPOLLIN | EPOLLOUT | EPOLLET
         event.data.u64 = LINK_KEY
         link_begin(self.s, fd)
+        if tls is not None:
+            wire_use(tls_library())
+            self.s.wire.pipe = pipe_connect(tls.context, fd, host, tls.verifies_host)
+            if self.s.wire.pipe == NULL:
+                link_drop(self.s)
+                raise OSError(EINVAL, "no name of a host that a certificate could have")
         if below is not None:
             self.overlap = below
             self.s.overlap = <const uint8_t*><const char*>self.overlap + len(below)

@@ -58,7 +58,15 @@ cdef extern from *:
       if (got >= 0) return got;
       return errno == EAGAIN || errno == EWOULDBLOCK ? -1 : -2;
     }
-    /* The same into three places, one behind the other. */
+    /* The first byte of what is to be read, which stays; -1: nothing now, -2: there will be none. */
+    static int mq_link_first(int fd) {
+      uint8_t first;
+      ssize_t got;
+      do got = recv(fd, &first, 1, MSG_DONTWAIT | MSG_PEEK); while (got < 0 && errno == EINTR);
+      if (got == 1) return first;
+      return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? -1 : -2;
+    }
+    /* As mq_link_read, into three places, one behind the other. */
     static int64_t mq_link_read_parts(int fd, void *a, size_t a_size, void *b, size_t b_size, void *c,
                                       size_t c_size) {
       struct iovec parts[3] = {{a, a_size}, {b, b_size}, {c, c_size}};
@@ -97,6 +105,7 @@ cdef extern from *:
     bint link_address "mq_link_address"(const char* peer, int host_length, uint8_t* address) noexcept nogil
     int link_accept "mq_link_accept"(int listener, char* peer, int* host_length) noexcept nogil
     int64_t link_read "mq_link_read"(int fd, void* into, size_t size) noexcept nogil
+    int link_first "mq_link_first"(int fd) noexcept nogil
     int64_t link_read_parts "mq_link_read_parts"(
         int fd, void* a, size_t a_size, void* b, size_t b_size, void* c, size_t c_size) noexcept nogil
     int64_t link_write "mq_link_write"(int fd, const void* data, size_t size,

@@ -18,11 +18,15 @@ cdef extern from "mq_tls.h" nogil:
         void (*SSL_CTX_set_default_passwd_cb)(void*, void*) noexcept nogil
         void (*SSL_CTX_set_default_passwd_cb_userdata)(void*, void*) noexcept nogil
         int (*SSL_CTX_load_verify_locations)(void*, const char*, const char*) noexcept nogil
+        int (*SSL_CTX_set_default_verify_paths)(void*) noexcept nogil
         void* (*SSL_load_client_CA_file)(const char*) noexcept nogil
         void (*SSL_CTX_set_client_CA_list)(void*, void*) noexcept nogil
         void (*SSL_CTX_set_verify)(void*, int, void*) noexcept nogil
         void* (*SSL_CTX_get0_param)(void*) noexcept nogil
         int (*X509_VERIFY_PARAM_set_flags)(void*, unsigned long) noexcept nogil
+        int (*X509_VERIFY_PARAM_set1_host)(void*, const char*, size_t) noexcept nogil
+        int (*X509_VERIFY_PARAM_set1_ip_asc)(void*, const char*) noexcept nogil
+        void* (*SSL_get0_param)(void*) noexcept nogil
         long (*SSL_get_verify_result)(const void*) noexcept nogil
         const char* (*X509_verify_cert_error_string)(long) noexcept nogil
         int (*SSL_CTX_set_cipher_list)(void*, const char*) noexcept nogil

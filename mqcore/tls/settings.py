@@ -57,8 +57,11 @@ class TlsSettings(TlsServerSettings, frozen=True, kw_only=True):
     client_key_password_file: str = ""
 
 
-def trouble(tls: TlsServerSettings) -> tuple[str, str] | None:
-    """The first key that does not go with the others, and what was expected of it."""
+def trouble(tls: TlsServerSettings, *, elsewhere: bool = False) -> tuple[str, str] | None:
+    """
+    The first key that does not go with the others, and what was expected of it. elsewhere: at
+    another port certificates are verified, too.
+    """
     if tls.mode == "enforcing" and not (tls.certificate or tls.test_mode):
         return "mode", '"permissive" or "disabled", since tls.certificate is not set'
     if tls.test_mode and tls.certificate:
@@ -69,7 +72,7 @@ def trouble(tls: TlsServerSettings) -> tuple[str, str] | None:
     if tls.client_auth != "none" and tls.verify_client and not tls.trust:
         return "client_auth", ('"none", since tls.trust is not set: it names the authorities that '
                                "clients' certificates are verified with")
-    if tls.crl and (tls.client_auth == "none" or not tls.verify_client):
+    if tls.crl and not elsewhere and (tls.client_auth == "none" or not tls.verify_client):
         return "crl", ('nothing, since no certificates of clients are verified (tls.client_auth, '
                        "tls.verify_client)")
     if tls.key_password and tls.key_password_file:

@@ -86,13 +86,32 @@ def test_a_port_that_asks_for_certificates_of_clients_is_not_open() -> None:
     assert exposure.is_open(load(None, {}, [*asked, "tls.verify_client=false"]), embedded=True)
 
 
-def test_the_port_of_slaves_is_open_whatever_the_others_ask() -> None:
-    asked = ["broker.listen_host=0.0.0.0", "acl.enable=true", "replication.listen=true"]
+def test_the_port_of_slaves_is_open_where_it_asks_for_nothing() -> None:
+    every = "replication.unsigned_addresses=10.0.0.7,0.0.0.0/0"
+    asked = ["broker.listen_host=0.0.0.0", "acl.enable=true", "replication.listen=true", every]
     settings = load(None, {}, asked)
 
     assert exposure.is_open(settings, embedded=False)
     assert "0.0.0.0:10912" in exposure.warning(settings, embedded=False)
+    assert not exposure.is_open(load(None, {}, asked[:3]), embedded=False)
     assert not exposure.is_open(load(None, {}, asked[:2]), embedded=False)
+    secured = [one for one in asked if not one.startswith("acl")]
+    assert exposure.is_open(load(None, {}, secured), embedded=False)
+    for key in ("tls.certificate", "tls.trust"):
+        secured.append(f"{key}=a.pem")
+    assert not exposure.is_open_to_slaves(load(None, {}, [
+        *secured, "replication.tls_mode=enforcing"]))
+
+
+@pytest.mark.parametrize(("given", "key"), [
+    (["replication.tls_mode=enforcing"], "replication.tls_mode"),
+    (["replication.tls_mode=enforcing", "tls.certificate=a.pem"], "replication.tls_mode"),
+    (["replication.tls_mode=enforcing", "tls.certificate=a.pem", "tls.trust=a.pem",
+      "tls.mode=disabled"], "replication.tls_mode"),
+    (["replication.master_tls=true"], "replication.master_tls")])
+def test_settings_of_tls_at_the_port_of_slaves_fit_each_other(given: list[str], key: str) -> None:
+    with pytest.raises(SettingsError, match=rf"{key}.*expected"):
+        load(None, {}, given)
 
 
 def test_the_address_that_is_listened_at_is_the_one_that_clients_are_told() -> None:

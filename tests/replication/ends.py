@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.layout import PUT_OK
+from mqcore.net.transport.tls_context import TlsClientContext
 from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.master_loop import MasterLoop
 from mqcore.replication.slave_loop import SlaveLoop
@@ -138,10 +139,11 @@ class SlaveEnd:
     def end(self) -> int:
         return int(self.run.segment.log_state()["published"])
 
-    def link(self, address: tuple[str, int], end: int = 0, below: bytes | None = None) -> None:
+    def link(self, address: tuple[str, int], end: int = 0, below: bytes | None = None,
+             tls: TlsClientContext | None = None, host: str = "127.0.0.1") -> None:
         link = socket.create_connection(address)
         link.setblocking(False)
-        self.loop.link(link.detach(), end, below)
+        self.loop.link(link.detach(), end, below, tls, host.encode())
 
     @contextlib.contextmanager
     def turning(self) -> Iterator[None]:

@@ -13,7 +13,7 @@ from mqcore.replication import rejoin
 from mqcore.replication.greet import ANNOUNCE
 from mqcore.replication.greeting import OtherLogError
 from mqcore.replication.key import cluster_key, key_words, network_rows
-from mqcore.replication.master import MasterNote
+from mqcore.replication.link_end import MasterNote
 from mqcore.replication.slave import SlaveNote
 from mqcore.shm.leadership import LeadershipPen
 from tests.replication.ends import HEAD, LONG_MS, Make, MasterEnd, Peer, SlaveEnd
@@ -199,11 +199,11 @@ def test_rejoin_shows_it_too(make: Make) -> None:
     master = guarded(make)
     with master.turning():
         with pytest.raises(OtherLogError, match="asks for the account of its set"):
-            rejoin.greeted(master.address, 0)
+            rejoin.greeted(rejoin.Master(master.address), 0)
         with pytest.raises(ConnectionResetError, match="its account where it asks for one"):
-            rejoin.greeted(master.address, 0, OTHER)
+            rejoin.greeted(rejoin.Master(master.address, OTHER), 0)
         with pytest.raises(OtherLogError, match="cannot be read"):     # WORDS have no epochs
-            rejoin.greeted(master.address, 0, KEY)
+            rejoin.greeted(rejoin.Master(master.address, KEY), 0)
 
 
 # -- places ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mqcore.replication.greet import ANNOUNCE
-from mqcore.replication.master import MasterNote
+from mqcore.replication.link_end import MasterNote
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.retention import LogWords

@@ -12,7 +12,7 @@ from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
 from mqcore.replication.greet import ANNOUNCE, TELL
 from mqcore.replication.greeting import decode, words
-from mqcore.replication.master import MasterNote
+from mqcore.replication.link_end import MasterNote
 from mqcore.replication.slave import SlaveNote
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.replica_gate import ReplicaPen

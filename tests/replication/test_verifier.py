@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from mqcore.replication.greet import ANNOUNCE
-from mqcore.replication.master import MasterNote
+from mqcore.replication.link_end import MasterNote
 from mqcore.shm.figure_slots import FigureSlots
 from tests.replication.ends import (
     SEGMENT_SIZE,

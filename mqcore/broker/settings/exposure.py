@@ -31,8 +31,12 @@ def is_open(settings: Settings, *, embedded: bool) -> bool:
 
 
 def is_open_to_slaves(settings: Settings) -> bool:
-    """Whether other hosts may take the whole log: its port asks nobody, accounts and TLS or not."""
-    return settings.replication.listen and not is_loopback(settings.broker.listen_host)
+    """Whether other hosts may take the whole log: its port asks peers for nothing."""
+    replication = settings.replication
+    asks = replication.tls_mode == "enforcing" or (settings.guards_log and not any(
+        ipaddress.ip_network(one, strict=False).prefixlen == 0
+        for one in replication.unsigned_addresses))
+    return replication.listen and not asks and not is_loopback(settings.broker.listen_host)
 
 
 def asks_for_certificates(tls: TlsServerSettings) -> bool:

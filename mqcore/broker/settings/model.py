@@ -202,6 +202,8 @@ class ReplicationSettings(Struct, frozen=True, kw_only=True):
     read_replicated_only: bool | Literal["auto"] = "auto"     # with failover.enable
     metadata_interval_ms: Annotated[int, Meta(ge=100, le=600_000)] = 10_000
     unsigned_addresses: tuple[str, ...] = ()
+    tls_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
+    master_tls: bool = False
 
 
 class FailoverSettings(Struct, frozen=True, kw_only=True):
@@ -340,6 +342,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     def guards_log(self) -> bool:
         """Whether slaves have to show the cluster's account: where clients say who they are."""
         return self.acl.enable or self.tls.client_auth == "require"
+
+    @property
+    def asks_slaves_for_certificates(self) -> bool:
+        """Whether a slave that comes by TLS has to show a certificate, which is verified."""
+        return self.replication.tls_mode == "enforcing" or (
+            self.tls.client_auth == "require" and self.tls.verify_client)
 
     @property
     def ha_port(self) -> int:

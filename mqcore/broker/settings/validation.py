@@ -107,7 +107,7 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
     found = replication_trouble(settings)
     if found is not None:
         refuse(*found)
-    odd = tls_trouble(settings.tls)
+    odd = tls_trouble(settings.tls, elsewhere=settings.replication.tls_mode == "enforcing")
     if odd is not None:
         key, wanted = odd
         if key in SECRETS:
@@ -133,6 +133,9 @@ def replication_trouble(settings: Settings) -> tuple[str, str] | None:
         return "replication.master_address", "host:port, or nothing to learn it from name servers"
     if replication.advertised_host and not HOST_NAME.fullmatch(replication.advertised_host):
         return "replication.advertised_host", "a host name or an IPv4 address"
+    odd = _secured_trouble(settings)
+    if odd is not None:
+        return odd
     if settings.failover.enable:
         return _failover_trouble(settings) or _port_trouble(settings)
     if replication.role is Role.SLAVE:
@@ -154,6 +157,23 @@ def replication_trouble(settings: Settings) -> tuple[str, str] | None:
                     "true, since nobody could have what this broker waits for")
         return None
     return _port_trouble(settings)
+
+
+def _secured_trouble(settings: Settings) -> tuple[str, str] | None:
+    """The same of TLS at the port of slaves."""
+    replication, tls = settings.replication, settings.tls
+    if replication.tls_mode == "enforcing" and not (
+            tls.trust and tls.mode != "disabled" and (tls.certificate or tls.test_mode)):
+        return ("replication.tls_mode", '"permissive" or "disabled", unless tls.certificate and '
+                "tls.trust are set: slaves show a certificate that one of the latter has signed")
+    if replication.master_tls and not tls.client_enable:
+        return ("replication.master_tls", "false, since tls.client_enable is not set, by whose "
+                "settings a broker goes to others")
+    if settings.failover.enable and replication.tls_mode == "enforcing" and (
+            not replication.master_tls):
+        return ("replication.master_tls", 'true with replication.tls_mode = "enforcing" and '
+                "failover.enable, since every member may have to follow another one")
+    return None
 
 
 def _failover_trouble(settings: Settings) -> tuple[str, str] | None:

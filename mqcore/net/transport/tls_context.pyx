@@ -1,4 +1,4 @@
-"""Certificates and keys for the serving side of TLS."""
+"""Certificates, keys and trust for both ends of TLS."""
 import os
 
 from libc.stdint cimport int64_t
@@ -37,6 +37,7 @@ cdef const char* CIPHERS = (b"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM
            b"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305")
 cdef const unsigned char* SESSION_NAME = b"mqcore"
 CLIENTS = ("none", "optional", "require")
+AUTHORITIES = "a PEM file with the certificates of authorities"
 DAY_S = 86_400
 
 
@@ -45,7 +46,7 @@ class TlsContextError(ValueError):
 
 
 cdef int tell_password(char* into, int room, int writing, void* asked) noexcept with gil:
-    cdef bytes password = (<TlsContext>asked).password
+    cdef bytes password = (<OpenSslContext>asked).password
     if len(password) > room:
         return 0
     memcpy(into, <const char*>password, len(password))
@@ -56,7 +57,69 @@ cdef int any_client(int good, void* store) noexcept nogil:
     return 1
 
 
-cdef class TlsContext:
+cdef class OpenSslContext:
+    """The common part of the contexts of both ends."""
+
+    cdef begin(self, void* method, str password):
+        cdef const TlsLibrary* library = tls_library()
+        cdef int mode = MODE_PARTIAL_WRITE | MODE_MOVING_BUFFER | MODE_RELEASE_BUFFERS
+        self.library = library
+        self.password = password.encode()
+        self.context = library.SSL_CTX_new(method)
+        if self.context == NULL:
+            raise MemoryError
+        library.ERR_clear_error()
+        library.SSL_CTX_ctrl(self.context, CTRL_MIN_PROTO_VERSION, TLS1_2, NULL)         # tls TL2
+        library.SSL_CTX_set_options(
+            self.context, OP_NO_COMPRESSION | OP_SERVER_PREFERENCE | OP_NO_RENEGOTIATION)
+        library.SSL_CTX_ctrl(self.context, CTRL_SESS_CACHE_MODE, 0, NULL)
+        library.SSL_CTX_ctrl(self.context, CTRL_MODE, mode, NULL)
+        library.SSL_CTX_ctrl(self.context, CTRL_READ_AHEAD, 1, NULL)
+        if not (library.SSL_CTX_set_cipher_list(self.context, CIPHERS)
+                and library.SSL_CTX_set_ciphersuites(self.context, SUITES)):
+            raise TlsContextError(f"{library.OpenSSL_version(0).decode()} has none of the ciphers "
+                                  "that are wanted")
+
+    def __dealloc__(self):
+        if self.context != NULL:
+            self.library.SSL_CTX_free(self.context)
+
+    cdef load_own(self, bytes certificate, bytes key, str whose):
+        cdef const TlsLibrary* library = self.library
+        look(certificate, f"a PEM file with the {whose}'s certificate and those above it")
+        look(key, f"a PEM file with the {whose}'s private key")
+        library.SSL_CTX_set_default_passwd_cb(self.context, <void*>tell_password)
+        library.SSL_CTX_set_default_passwd_cb_userdata(self.context, <void*>self)
+        if library.SSL_CTX_use_certificate_chain_file(self.context, certificate) != 1:
+            self.refuse(certificate,
+                        f"a PEM file with the {whose}'s certificate and those above it")
+        if library.SSL_CTX_use_PrivateKey_file(self.context, key, FILETYPE_PEM) != 1:
+            self.refuse(key, "a PEM file with the private key of the certificate "
+                        f"{os.fsdecode(certificate)}, and its password if it is encrypted")
+        if library.SSL_CTX_check_private_key(self.context) != 1:
+            self.refuse(key, f"the private key of the certificate {os.fsdecode(certificate)}")
+
+    cdef load_authorities(self, bytes trust):
+        look(trust, AUTHORITIES)
+        if self.library.SSL_CTX_load_verify_locations(self.context, trust, NULL) != 1:
+            self.refuse(trust, AUTHORITIES)
+
+    cdef load_crl(self, bytes crl):
+        cdef const TlsLibrary* library = self.library
+        look(crl, "a PEM file with the revocation lists of authorities")
+        if library.SSL_CTX_load_verify_locations(self.context, crl, NULL) != 1:
+            self.refuse(crl, "a PEM file with the revocation lists of authorities")
+        library.X509_VERIFY_PARAM_set_flags(library.SSL_CTX_get0_param(self.context),
+                                            VERIFY_CRL_CHECK)
+
+    cdef refuse(self, bytes file, str expected):
+        cdef unsigned long code = self.library.ERR_peek_last_error()
+        self.library.ERR_clear_error()
+        why = f" ({reason(code)})" if code else ""
+        raise TlsContextError(f"{os.fsdecode(file)}: expected {expected}{why}")
+
+
+cdef class TlsContext(OpenSslContext):
     """
     What connections of servers are made with.
 
@@ -75,50 +138,15 @@ cdef class TlsContext:
 
     def __cinit__(self, *, str certificate, str key, str password="", str trust="",
                   str clients="none", bint verify=True, str crl="", bint any_time=False):
-        cdef const TlsLibrary* library = tls_library()
-        cdef int mode = MODE_PARTIAL_WRITE | MODE_MOVING_BUFFER | MODE_RELEASE_BUFFERS
-        self.library = library
-        self.password = password.encode()
-        self.context = library.SSL_CTX_new(library.TLS_server_method())
-        if self.context == NULL:
-            raise MemoryError
-        library.ERR_clear_error()
-        library.SSL_CTX_ctrl(self.context, CTRL_MIN_PROTO_VERSION, TLS1_2, NULL)         # tls TL2
-        library.SSL_CTX_set_options(
-            self.context, OP_NO_COMPRESSION | OP_SERVER_PREFERENCE | OP_NO_RENEGOTIATION)
-        library.SSL_CTX_ctrl(self.context, CTRL_SESS_CACHE_MODE, 0, NULL)
-        library.SSL_CTX_set_num_tickets(self.context, 1)
-        library.SSL_CTX_set_session_id_context(self.context, SESSION_NAME, 6)
-        library.SSL_CTX_ctrl(self.context, CTRL_MODE, mode, NULL)
-        library.SSL_CTX_ctrl(self.context, CTRL_READ_AHEAD, 1, NULL)
-        if not (library.SSL_CTX_set_cipher_list(self.context, CIPHERS)
-                and library.SSL_CTX_set_ciphersuites(self.context, SUITES)):
-            raise TlsContextError(f"{library.OpenSSL_version(0).decode()} has none of the ciphers "
-                                  "that are wanted")
-        self.load_own(os.fsencode(certificate), os.fsencode(key))
+        self.begin(tls_library().TLS_server_method(), password)
+        self.library.SSL_CTX_set_num_tickets(self.context, 1)
+        self.library.SSL_CTX_set_session_id_context(self.context, SESSION_NAME, 6)
+        self.load_own(os.fsencode(certificate), os.fsencode(key), "server")
         if not any_time:
             self.check_time(os.fsencode(certificate))
         self.load_trust(os.fsencode(trust), CLIENTS.index(clients), verify)
         if crl:
             self.load_crl(os.fsencode(crl))
-
-    def __dealloc__(self):
-        if self.context != NULL:
-            self.library.SSL_CTX_free(self.context)
-
-    cdef load_own(self, bytes certificate, bytes key):
-        cdef const TlsLibrary* library = self.library
-        look(certificate, "a PEM file with the server's certificate and those above it")
-        look(key, "a PEM file with the server's private key")
-        library.SSL_CTX_set_default_passwd_cb(self.context, <void*>tell_password)
-        library.SSL_CTX_set_default_passwd_cb_userdata(self.context, <void*>self)
-        if library.SSL_CTX_use_certificate_chain_file(self.context, certificate) != 1:
-            self.refuse(certificate, "a PEM file with the server's certificate and those above it")
-        if library.SSL_CTX_use_PrivateKey_file(self.context, key, FILETYPE_PEM) != 1:
-            self.refuse(key, "a PEM file with the private key of the certificate "
-                        f"{os.fsdecode(certificate)}, and its password if it is encrypted")
-        if library.SSL_CTX_check_private_key(self.context) != 1:
-            self.refuse(key, f"the private key of the certificate {os.fsdecode(certificate)}")
 
     cdef check_time(self, bytes certificate):
         cdef const TlsLibrary* library = self.library
@@ -133,11 +161,10 @@ cdef class TlsContext:
         cdef int mode = VERIFY_NONE
         cdef void* names
         if trust:
-            look(trust, "a PEM file with the certificates of authorities")
+            self.load_authorities(trust)
             names = library.SSL_load_client_CA_file(trust)
-            if names == NULL or library.SSL_CTX_load_verify_locations(self.context, trust,
-                                                                      NULL) != 1:
-                self.refuse(trust, "a PEM file with the certificates of authorities")
+            if names == NULL:
+                self.refuse(trust, AUTHORITIES)
             library.SSL_CTX_set_client_CA_list(self.context, names)
         if clients:                    # who shows a certificate shows it each time: it may expire
             library.SSL_CTX_set_options(self.context, OP_NO_TICKET)
@@ -145,19 +172,35 @@ cdef class TlsContext:
             mode = VERIFY_PEER | (VERIFY_FAIL_IF_NO_PEER_CERT if clients == 2 else 0)
         library.SSL_CTX_set_verify(self.context, mode, NULL if verify else <void*>any_client)
 
-    cdef load_crl(self, bytes crl):
-        cdef const TlsLibrary* library = self.library
-        look(crl, "a PEM file with the revocation lists of authorities")
-        if library.SSL_CTX_load_verify_locations(self.context, crl, NULL) != 1:
-            self.refuse(crl, "a PEM file with the revocation lists of authorities")
-        library.X509_VERIFY_PARAM_set_flags(library.SSL_CTX_get0_param(self.context),
-                                            VERIFY_CRL_CHECK)
 
-    cdef refuse(self, bytes file, str expected):
-        cdef unsigned long code = self.library.ERR_peek_last_error()
-        self.library.ERR_clear_error()
-        why = f" ({reason(code)})" if code else ""
-        raise TlsContextError(f"{os.fsdecode(file)}: expected {expected}{why}")
+cdef class TlsClientContext(OpenSslContext):
+    """
+    The context of connections to servers.
+
+    trust          file: authorities of servers' certificates, in PEM; "" the system's
+    certificate    file: what is shown when a server asks for one, in PEM, "" nothing; key, password
+                   as in TlsContext
+    verify         the server's certificate has to be signed by an authority ...
+    verify_host    ... and to name the host that was asked for
+    crl            as in TlsContext, of the servers' authorities
+
+    Raises TlsContextError; TlsLibraryError when there is no OpenSSL.
+    """
+
+    def __cinit__(self, *, str trust="", str certificate="", str key="", str password="",
+                  bint verify=True, bint verify_host=True, str crl=""):
+        self.begin(tls_library().TLS_client_method(), password)
+        self.verifies_host = verify and verify_host
+        if trust:
+            self.load_authorities(os.fsencode(trust))
+        elif verify and self.library.SSL_CTX_set_default_verify_paths(self.context) != 1:
+            raise TlsContextError("the system's authorities cannot be read: expected "
+                                  "tls.client_trust")
+        if certificate:
+            self.load_own(os.fsencode(certificate), os.fsencode(key), "client")
+        if crl:
+            self.load_crl(os.fsencode(crl))
+        self.library.SSL_CTX_set_verify(self.context, VERIFY_PEER if verify else VERIFY_NONE, NULL)
 
 
 def look(bytes file, str expected) -> None:

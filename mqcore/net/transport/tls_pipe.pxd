@@ -35,6 +35,9 @@ cdef enum:
 
 cdef void pipe_use(const TlsLibrary* library) noexcept nogil             # before there is a pipe
 cdef TlsPipe* pipe_open(void* context, int fd, uint64_t id) noexcept nogil     # NULL: no memory
+# The end of who connects to `host`, a name or an address, which the certificate has to name where it
+# `verifies` that; NULL: no memory, or a name that none can have.
+cdef TlsPipe* pipe_connect(void* context, int fd, const char* host, bint verifies) noexcept nogil
 cdef void pipe_step(TlsPipe* pipe) noexcept nogil                        # of its handshake
 cdef void pipe_let_go(TlsPipe* pipe) noexcept nogil                      # of all but the struct
 cdef void pipe_close(TlsPipe* pipe) noexcept nogil                       # and of that

@@ -1,6 +1,6 @@
 """What OpenSSL calls to reach a socket, and what it is called for in a handshake."""
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from mqcore.atomics cimport load_i64_acquire
@@ -13,6 +13,11 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t c_send "send"(int fd, const void* data, size_t size, int flags)
     int PIPE_FLAGS "(MSG_NOSIGNAL | MSG_DONTWAIT)"
 
+cdef extern from "<arpa/inet.h>" nogil:
+    int inet_pton(int family, const char* text, void* address)
+    int AF_INET
+    int AF_INET6
+
 cdef enum:                             # of OpenSSL
     BIO_FLAGS_READ = 0x01
     BIO_FLAGS_WRITE = 0x02
@@ -22,6 +27,7 @@ cdef enum:                             # of OpenSSL
     BIO_CTRL_FLUSH = 11
     BIO_KIND = 0x0400 | 0x80           # a source and sink, with a number of its own
     CTRL_MSG_CALLBACK_ARG = 16
+    CTRL_SERVER_NAME = 55
     RECORD_HEAD = 256                  # what a message is that is told of: the head of a record,
     RECORD_MESSAGE = 22                # or one to TLS
     # of work, about a nanosecond each
@@ -136,10 +142,32 @@ cdef bint make(TlsPipe* pipe) noexcept nogil:
     pipe_ssl.BIO_set_data(bio, pipe)
     pipe_ssl.BIO_set_init(bio, 1)
     pipe_ssl.SSL_set_bio(pipe.ssl, bio, bio)
-    pipe_ssl.SSL_set_accept_state(pipe.ssl)
+    pipe_ssl.SSL_set_accept_state(pipe.ssl)          # until pipe_connect says otherwise
     pipe_ssl.SSL_set_msg_callback(pipe.ssl, <void*>count_message)
     pipe_ssl.SSL_ctrl(pipe.ssl, CTRL_MSG_CALLBACK_ARG, 0, pipe)
     return True
+
+
+cdef bint is_named(TlsPipe* pipe, const char* host, bint verifies) noexcept nogil:
+    """The server hears the name, and its certificate has to have it; False: no name of a host."""
+    cdef void* param = pipe_ssl.SSL_get0_param(pipe.ssl)
+    cdef uint8_t address[16]
+    if inet_pton(AF_INET, host, address) == 1 or inet_pton(AF_INET6, host, address) == 1:
+        return not verifies or pipe_ssl.X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1
+    return pipe_ssl.SSL_ctrl(pipe.ssl, CTRL_SERVER_NAME, 0, <void*>host) == 1 and (
+        not verifies or pipe_ssl.X509_VERIFY_PARAM_set1_host(param, host, 0) == 1)
+
+
+cdef TlsPipe* pipe_connect(void* context, int fd, const char* host, bint verifies) noexcept nogil:
+    cdef TlsPipe* pipe = pipe_open(context, fd, 0)
+    if pipe == NULL:
+        return NULL
+    if make(pipe) and is_named(pipe, host, verifies):
+        pipe_ssl.SSL_set_connect_state(pipe.ssl)
+        return pipe
+    pipe_ssl.ERR_clear_error()
+    pipe_close(pipe)
+    return NULL
 
 
 cdef void pipe_step(TlsPipe* pipe) noexcept nogil:

@@ -77,6 +77,7 @@ class Rejoining:
         from mqcore.replication.greeting import OtherLogError
         from mqcore.replication.key import cluster_key
         from mqcore.replication.rejoin import RejoinError, rejoin_at
+        from mqcore.tls.contexts import client_context
         from mqcore.workers.process.accounts import Signing
         from mqcore.workers.replication.ha_slave import address_of
 
@@ -85,7 +86,9 @@ class Rejoining:
         try:
             found = rejoin_at(settings.store_root, settings.log_folders, address_of(address),
                               self.end, self.epoch, partial(settle_again, settings.store_root),
-                              b"" if account is None else cluster_key(account.secret_key))
+                              b"" if account is None else cluster_key(account.secret_key),
+                              client_context(settings.tls) if settings.replication.master_tls
+                              else None)
         except (RejoinError, OtherLogError, EpochsError, BackupError, OSError,
                 ValueError) as error:
             log.error("the log here has what that of who leads has not, and stays as it is: %s",

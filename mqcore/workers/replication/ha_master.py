@@ -3,17 +3,21 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 from typing import TypedDict
 
 from mqcore.broker.settings.model import ReplicationSettings, Settings
 from mqcore.client.core.signature import Credentials
+from mqcore.net.secured import MODES, followed_context
+from mqcore.net.transport import tls_context
+from mqcore.net.transport.tls_context import TlsContext
 from mqcore.participants import HA_MASTER
 from mqcore.replication import epochs
 from mqcore.replication.behind import Behind, Courtesy, Pace
 from mqcore.replication.epochs import EpochsError
 from mqcore.replication.greeting import mark, words
 from mqcore.replication.key import cluster_key, network_rows
-from mqcore.replication.master import MasterNote
+from mqcore.replication.link_end import MasterNote
 from mqcore.replication.master_loop import MasterLoop
 from mqcore.replication.role import Role
 from mqcore.shm.figure_slots import FigureSlots
@@ -21,6 +25,8 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.stamps import Stamp, stamp
 from mqcore.thread_times import processor_ns
+from mqcore.tls.renewed import Renewed
+from mqcore.tls.settings import SERVER_FILES, TlsSettings
 from mqcore.wire.printable import printable
 from mqcore.workers.process.accounts import Signing
 
@@ -50,6 +56,15 @@ REFUSED: dict[int, str] = {
     MasterNote.NOTE_STRANGER:
         "{peer} has not shown the account of this broker (acl.client_access_key), and its address "
         "is not in replication.unsigned_addresses: its connection is closed",
+    MasterNote.NOTE_NO_TLS:
+        "{peer} begins TLS, which is not served at the port of slaves: expected tls.certificate, "
+        'and replication.tls_mode other than "disabled"; its connection is closed',
+    MasterNote.NOTE_IN_THE_CLEAR:
+        "{peer} speaks without TLS, and replication.tls_mode is \"enforcing\": expected "
+        "replication.master_tls = true there; its connection is closed",
+    MasterNote.NOTE_TLS_SLOW:
+        "the TLS handshake of {peer} has taken {value} ms (tls.handshake_ms_max); its connection "
+        "is closed",
     MasterNote.NOTE_UNREADABLE:
         "the log cannot be read for slave {peer} (error {value}); its connection is closed"}
 DAMAGED = ("the log is damaged at position %d: slave %s gets nothing from there on; mqcore store "
@@ -78,10 +93,13 @@ class HaMaster:
     name = "ha-master"
     slot = HA_MASTER.slot
 
-    def __init__(self, settings: Settings, segment: Segment, listeners: list[int]) -> None:
+    def __init__(self, settings: Settings, segment: Segment, listeners: list[int],
+                 kept_tls: TlsSettings | None = None) -> None:
+        """kept_tls: with copies of the TLS files in force, for a successor."""
         self._settings = settings
         self._segment = segment
         self._listeners = listeners
+        self._kept_tls = kept_tls
 
     def start(self) -> None:
         unsigned = self._settings.replication.unsigned_addresses
@@ -91,6 +109,7 @@ class HaMaster:
             shows=self._settings.shows_replicated_only,
             elected=self._settings.failover.enable, hands_on=self._settings.is_slave,
             open_to=network_rows(unsigned) if self._settings.guards_log else None,
+            certificate_does=not self._settings.acl.enable,
             **limits(self._settings.replication))
         self._greeted = b""
         self._damaged: set[int] = set()      # log positions: slaves come again and again
@@ -106,10 +125,24 @@ class HaMaster:
         self._signing = Signing(self._settings.acl, ("", None))
         self._key: Credentials | None = None
         self._take_key()
-        if self._settings.guards_log and self._key is None and not unsigned:
+        if self._settings.guards_log and self._key is None and not unsigned and (
+                self._settings.acl.enable or not self._asks):
             log.warning("no slave is let in: expected the account that slaves have to show "
                         "(acl.client_access_key), or replication.unsigned_addresses")
+        make, kept = partial(followed_context, asks=self._asks), self._kept_tls
+        self._tls = Renewed(
+            self._settings.tls, SERVER_FILES, make, self._secure, whose="new links of slaves",
+            kept=None if kept is None else partial(make, kept, any_time=True))
         self._greet()
+
+    @property
+    def _asks(self) -> bool:
+        return self._settings.asks_slaves_for_certificates
+
+    def _secure(self, context: TlsContext | None) -> None:
+        self._loop.secure(MODES[self._settings.replication.tls_mode], context,
+                          asks_certificates=self._asks,
+                          shake_ms_max=self._settings.tls.handshake_ms_max)
 
     def _take_key(self) -> None:
         """The cluster's account, as its file says now."""
@@ -154,6 +187,7 @@ class HaMaster:
             self._greet()
         if self._settings.guards_log:
             self._take_key()
+        self._tls.look(time.monotonic_ns() // 1_000_000)
         self._loop.run(turn_ms if self._courtesy is None else COURTESY_MS)
         self._say()
         self._give_way()
@@ -186,6 +220,9 @@ class HaMaster:
                 log.info(REFUSED[kind].format(peer=peer, value=value))
             elif kind == MasterNote.NOTE_DAMAGED:
                 self._say_damaged(peer, value)
+            elif kind == MasterNote.NOTE_TLS_FAILED:
+                log.warning("TLS with %s failed: %s; its connection is closed", peer,
+                            tls_context.trouble(value))
             else:
                 log.warning(REFUSED[kind].format(peer=peer, value=value))
         if more:

@@ -6,9 +6,13 @@ import logging
 import os
 import socket
 import time
+from functools import partial
 
 from mqcore.broker.settings.model import Settings
 from mqcore.layout import PutStatus
+from mqcore.net.secured import native_client_context
+from mqcore.net.transport import tls_context
+from mqcore.net.transport.tls_context import TlsClientContext
 from mqcore.participants import HA_SLAVE
 from mqcore.replication import epochs, greeting
 from mqcore.replication.behind import Pace
@@ -27,6 +31,8 @@ from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
 from mqcore.shm.text_board import MasterSign
 from mqcore.store import restored
+from mqcore.tls.renewed import Renewed
+from mqcore.tls.settings import CLIENT_FILES, TlsSettings
 from mqcore.wire.printable import printable
 from mqcore.workers.process.accounts import Signing
 from mqcore.workers.process.stopping import OvertakenError
@@ -63,6 +69,8 @@ OTHER: dict[int, str] = {
     SlaveNote.NOTE_NOTHING_BELOW:
         "it sends nothing from log position {value} on, which is below the end here: its log is "
         "shorter, or that is deleted there, and a slave of it needs an empty store"}
+CLOSED = ("it was closed in the handshake: expected the HA port of a master whose "
+          'replication.tls_mode is not "disabled"')
 DAMAGED = (", which are no records of this place, or none that their queues can have: expected the "
            "master's store.segment_size_bytes and store.queue_file_entry_count to be as here")
 
@@ -100,11 +108,13 @@ class HaSlave:
     name = "ha-slave"
     slot = HA_SLAVE.slot
 
-    def __init__(self, settings: Settings, segment: Segment, rejoin_from: float) -> None:
-        """rejoin_from: Inherited has it."""
+    def __init__(self, settings: Settings, segment: Segment, rejoin_from: float,
+                 kept_tls: TlsSettings | None = None) -> None:
+        """rejoin_from, kept_tls: Inherited has them."""
         self._settings = settings
         self._segment = segment
         self._rejoin_from = rejoin_from
+        self._kept_tls = kept_tls
         self._sign = MasterSign(segment)
         self._pen = LeadershipPen(segment) if settings.failover.enable else None
         self._epoch = 0                      # of who was elected
@@ -127,6 +137,17 @@ class HaSlave:
         self._slots = FigureSlots(self._segment)
         self._pace = Pace(0, time.monotonic())
         self._signing = Signing(self._settings.acl, ("", None))
+        self._context: TlsClientContext | None = None
+        self._tls: Renewed[TlsSettings, TlsClientContext] | None = None
+        if replication.master_tls:
+            kept = self._kept_tls
+            self._tls = Renewed(
+                self._settings.tls, CLIENT_FILES, native_client_context, self._take_context,
+                whose="new links to the master",
+                kept=None if kept is None else partial(native_client_context, kept))
+
+    def _take_context(self, context: TlsClientContext) -> None:
+        self._context = context
 
     def _number(self) -> int:
         """Who it is: a member of an elected set by its store, too."""
@@ -140,6 +161,8 @@ class HaSlave:
                              housekeeping_ms=settings.replication.housekeeping_interval_ms)
 
     def work(self, turn_ms: int) -> None:
+        if self._tls is not None:
+            self._tls.look(time.monotonic_ns() // 1_000_000)
         self._look_for_master()
         wait_ms = turn_ms
         if not self._loop.linked and self._address:
@@ -189,7 +212,8 @@ class HaSlave:
             below = None if not last else last if self._is_mute else b""
             key = self._signing.current()
             self._loop.take_key(b"" if key is None else cluster_key(key.secret_key))
-            self._loop.link(begin_connect(self._address, self._retries), end, below)
+            self._loop.link(begin_connect(self._address, self._retries), end, below,
+                            self._context, address_of(self._address)[0].encode("idna"))
         except (OSError, ValueError) as error:
             self._no_link(str(error))
             self._later()
@@ -303,6 +327,8 @@ class HaSlave:
                 self._refuse(OTHER[kind].format(value=value))
             elif kind == SlaveNote.NOTE_NO_LINK:
                 self._no_link(os.strerror(value))
+            elif kind == SlaveNote.NOTE_LINK_TLS_FAILED:
+                self._no_link(f"TLS: {tls_context.trouble(value) if value else CLOSED}")
             elif not self._segment.stop_requested(self.slot):
                 status = PutStatus(value).name if kind == SlaveNote.NOTE_REFUSED else ""
                 status += DAMAGED if status == "PUT_RAW_DAMAGED" else ""
