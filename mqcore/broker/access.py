@@ -94,9 +94,9 @@ class AccessControl:
     # -- requests -----------------------------------------------------------------------------
 
     def judge(self, request: Request) -> Generator[None, None, Answer | None]:
-        """What a request is refused with; None: it may go on. With pauses."""
+        """The refusal of a request; None: it is allowed. With pauses."""
         command, host = request.command, remote_address(request.remote)[0]
-        if request.body_size > len(command.body):      # its body is where nobody has looked at it
+        if request.body_size > len(command.body):      # its body was not looked at
             return self._refuse(request, AccessRefusal(
                 "a header that cannot be checked",
                 f"{EXCEPTION}a request of more than 393216 bytes needs a plain header"))
@@ -126,7 +126,7 @@ class AccessControl:
         return None
 
     def note(self, request: Request) -> None:
-        """A request that may go on without a look here."""
+        """A request that is allowed without a look here."""
         self._told(request, None, "")
 
     def may(self, request: Request, topic: str, bits: int) -> Answer | None:

@@ -1,12 +1,14 @@
-"""What every rule works on: the settings, the tables, and the ports to the rest of the process."""
+"""The settings, the tables, and the ports to the rest of the process: every rule works on them."""
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from mqcore.acl.kept import KeptFiles
+from mqcore.broker import registration
 from mqcore.broker.access import AccessControl
 from mqcore.broker.clock import not_ahead
 from mqcore.broker.ports import (
@@ -21,6 +23,7 @@ from mqcore.broker.ports import (
     StoreReader,
     Tables,
 )
+from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import Answer, Outcome, OutcomeJob, Request, answer_frame, refused
 from mqcore.broker.saving import Done, Saving
 from mqcore.broker.settings.changed import ChangedSettings
@@ -39,10 +42,12 @@ from mqcore.broker.tables.statistics import Statistics
 from mqcore.broker.tables.table_waits import TableWaits, Versions
 from mqcore.broker.tables.topics import TopicTable
 from mqcore.turns import Job, finished
+from mqcore.wire import fastjson
 from mqcore.wire.codes import PERM_READ, PERM_WRITE, ResponseCode
 from mqcore.wire.topics import DataVersion
 
 HELD_ANSWERS_MAX = 1_000               # a disk may hang; each is sent in one turn
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -123,7 +128,7 @@ class Core:
         return core
 
     def wall_ms(self, now_ms: int) -> int:
-        """What the wall clock shows at `now_ms`: for what others compare with theirs."""
+        """The wall clock at `now_ms`, for times that other machines compare with theirs."""
         return now_ms + self.ports.wall_ahead_ms()
 
     def answer(self, request: Request, answer: Answer) -> None:
@@ -134,9 +139,9 @@ class Core:
 
     def answer_saved(self, request: Request, topic: str, answer: Answer) -> None:
         """
-        `answer` to who had something stored for a topic, when that one is in its file: a kill
-        before would lose the way to it. What waits is out of its connection's share, so it is the
-        frame alone, and with so many of them nobody waits more.
+        Answer a request that stored something for a topic when that topic is in its file: a kill
+        before would lose the way to it. A waiting answer is out of its connection's share, so only
+        its frame is kept, and beyond HELD_ANSWERS_MAX no further answer waits.
         """
         frame = answer_frame(request, answer)
         if frame is None:
@@ -152,12 +157,26 @@ class Core:
             lambda outcome: send(failure if outcome is lost else frame))
 
     def save(self, table: ConfigTable[Any], done: Done) -> None:
-        """Write a table; what waits for its file goes on before `done` is called."""
+        """Write a table; requests that wait for its file continue before `done` is called."""
         def ended(error: OSError | None) -> None:
             table.saved(error)
             done(error)
 
         self.saving.save(table.member, table.begin, ended)
+
+    def registration(self) -> Generator[None, None, BrokerRegistration | None]:
+        """
+        The words for name servers, for the start and for each interval. They hear of a topic, or a
+        change, when it is in its file: a route outlives a topic that the disk refuses. With pauses.
+        None, and a line in the log, for more than a frame can say.
+        """
+        version, topics = self.topics.as_saved()
+        try:
+            return (yield from registration.build(self.settings, version, topics))
+        except fastjson.JsonError as error:
+            _log.error("%d topics are too many for name servers to hear of: %s",
+                       len(topics), error)
+            return None
 
     def once_saved(
         self, request: Request, table: ConfigTable[Any], what: str,

@@ -14,12 +14,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from mqcore.acl.unserved import Unserved
-from mqcore.broker import registration
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.names import check_group, groups_of_header
 from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import (
-    REMARK_LEFT_OVER,
     Answer,
     FieldError,
     Outcome,
@@ -27,29 +25,11 @@ from mqcore.broker.request import (
     PendingOutcome,
     Request,
 )
-from mqcore.broker.requests import access as access_requests
-from mqcore.broker.requests import admin as admin_requests
-from mqcore.broker.requests import cleaning as cleaning_requests
 from mqcore.broker.requests import client as client_requests
-from mqcore.broker.requests import config as config_requests
-from mqcore.broker.requests import connection as connection_requests
-from mqcore.broker.requests import consume as consume_requests
-from mqcore.broker.requests import group as group_requests
-from mqcore.broker.requests import offset as offset_requests
-from mqcore.broker.requests import query as query_requests
-from mqcore.broker.requests import queue as queue_requests
-from mqcore.broker.requests import relay as relay_requests
-from mqcore.broker.requests import replication as replication_requests
-from mqcore.broker.requests import reset as reset_requests
 from mqcore.broker.requests import slave as slave_requests
 from mqcore.broker.requests import statistics as statistics_requests
-from mqcore.broker.requests import topic as topic_requests
-from mqcore.broker.requests import transaction as transaction_requests
 from mqcore.broker.requests.protection import PROTECT_INTERVAL_MS, disable_slow_groups
-from mqcore.broker.requests.pull_rules import handle_pull
-from mqcore.broker.requests.reply import send_reply
-from mqcore.broker.requests.send_back import send_back
-from mqcore.broker.requests.send_rules import handle_send
+from mqcore.broker.requests.table import HANDLERS
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.live import live_part
 from mqcore.broker.settings.model import Settings
@@ -59,12 +39,11 @@ from mqcore.turns import Job, finished
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command
-from mqcore.wire.topics import DataVersion, TopicConfig
+from mqcore.wire.topics import DataVersion
 
 EXPIRY_INTERVAL_MS = 10_000
 FILTERS_PERSIST_MS = 10_000           # also how often old ones are looked for
 CHANGE_GAP_MS = 10                    # bursts of new topics are written and registered together
-FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, one changed topic is registered alone
 TOPICS_PER_GAP_MS = 8                 # a large table is told less often: its text takes time ...
 ENTRIES_PER_GAP_MS = 8                # ... and written less often,
 AWAITED_PER_GAP_MS = 100              # unless messages wait for it: half of the time, or less
@@ -74,74 +53,6 @@ TIMER_MS_MAX = 600_000
 PULL_CODES = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
 _log = logging.getLogger(__name__)
-
-_HANDLERS: dict[int, Callable[[Core, Request], Outcome | OutcomeJob]] = {
-    RequestCode.SEND_MESSAGE: handle_send,
-    RequestCode.SEND_MESSAGE_V2: handle_send,
-    RequestCode.SEND_BATCH_MESSAGE: handle_send,
-    RequestCode.CONSUMER_SEND_MSG_BACK: send_back,
-    RequestCode.SEND_REPLY_MESSAGE: send_reply,
-    RequestCode.SEND_REPLY_MESSAGE_V2: send_reply,
-    RequestCode.PULL_MESSAGE: handle_pull,
-    RequestCode.LITE_PULL_MESSAGE: handle_pull,
-    RequestCode.QUERY_CONSUMER_OFFSET: offset_requests.query_consumer_offset,
-    RequestCode.UPDATE_CONSUMER_OFFSET: offset_requests.update_consumer_offset,
-    RequestCode.QUERY_CORRECTION_OFFSET: offset_requests.smallest_offsets,
-    RequestCode.CLONE_GROUP_OFFSET: offset_requests.clone_offsets,
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: reset_requests.reset_offsets,
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: reset_requests.consumer_status,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: group_requests.update_group,
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: group_requests.delete_group,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: offset_requests.search_offset,
-    RequestCode.GET_MAX_OFFSET: offset_requests.max_offset,
-    RequestCode.GET_MIN_OFFSET: offset_requests.min_offset,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: offset_requests.earliest_store_time,
-    RequestCode.HEART_BEAT: client_requests.heartbeat,
-    RequestCode.UNREGISTER_CLIENT: client_requests.unregister,
-    RequestCode.CHECK_CLIENT_CONFIG: client_requests.check_client,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: client_requests.consumer_list,
-    RequestCode.LOCK_BATCH_MQ: client_requests.lock_queues,
-    RequestCode.UNLOCK_BATCH_MQ: client_requests.unlock_queues,
-    RequestCode.END_TRANSACTION: transaction_requests.end_transaction,
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: transaction_requests.resume_check,
-    RequestCode.GET_ALL_TOPIC_CONFIG: admin_requests.all_topics,
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: admin_requests.all_groups,
-    RequestCode.GET_ALL_CONSUMER_OFFSET: admin_requests.all_offsets,
-    RequestCode.VIEW_MESSAGE_BY_ID: admin_requests.view_message,
-    RequestCode.GET_BROKER_RUNTIME_INFO: admin_requests.runtime_info,
-    RequestCode.QUERY_MESSAGE: query_requests.query_message,
-    RequestCode.DELETE_TOPIC_IN_BROKER: cleaning_requests.delete_topic,
-    RequestCode.CLEAN_UNUSED_TOPIC: cleaning_requests.clean_unused_topics,
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: cleaning_requests.clean_expired_queues,
-    RequestCode.DELETE_EXPIRED_COMMITLOG: cleaning_requests.delete_expired_files,
-    RequestCode.UPDATE_BROKER_CONFIG: config_requests.update_config,
-    RequestCode.GET_BROKER_CONFIG: config_requests.get_config,
-    RequestCode.GET_CONSUMER_RUNNING_INFO: relay_requests.running_info,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: relay_requests.consume_directly,
-    RequestCode.GET_ALL_DELAY_OFFSET: admin_requests.delay_offsets,
-    RequestCode.GET_TOPIC_STATS_INFO: topic_requests.topic_stats,
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: topic_requests.topic_consumers,
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topic_requests.system_topics,
-    RequestCode.QUERY_TOPICS_BY_CONSUMER: topic_requests.group_topics,
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: topic_requests.group_subscription,
-    RequestCode.GET_TOPIC_CONFIG: topic_requests.topic_config,
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: group_requests.group_config,
-    RequestCode.GET_CONSUME_STATS: consume_requests.consume_stats,
-    RequestCode.GET_BROKER_CONSUME_STATS: consume_requests.broker_consume_stats,
-    RequestCode.QUERY_CONSUME_TIME_SPAN: consume_requests.consume_time_span,
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: connection_requests.consumer_connections,
-    RequestCode.GET_PRODUCER_CONNECTION_LIST: connection_requests.producer_connections,
-    RequestCode.GET_ALL_PRODUCER_INFO: connection_requests.all_producers,
-    RequestCode.QUERY_CONSUME_QUEUE: queue_requests.query_consume_queue,
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: access_requests.update_account,
-    RequestCode.DELETE_ACL_CONFIG: access_requests.delete_account,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO: access_requests.versions,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: access_requests.update_white,
-    RequestCode.VIEW_BROKER_STATS_DATA: statistics_requests.view_statistics,
-    RequestCode.GET_REPLICATION: replication_requests.replication,
-    RequestCode.HEAR_OF_TABLES: replication_requests.hear_of_tables,
-}
-
 
 class _Table(Protocol):
     @property
@@ -154,8 +65,8 @@ class Broker:
     All rules together. Call `load` once, then `handle`, `connection_closed` and `tick` (at least
     every 100 ms) as things happen, `close` at the end.
 
-    What takes long is a job (mqcore.turns): `begin` may return one, and what the broker does
-    by itself goes to `spawn`, which finishes it at once unless somebody else is given.
+    Long work is a job (mqcore.turns): `begin` may return one, and the broker's own jobs go to
+    `spawn`, which finishes them at once unless another function is given.
     """
 
     def __init__(
@@ -163,8 +74,8 @@ class Broker:
         spawn: Callable[[Job], object] = finished, said: bytes = b"",
     ) -> None:
         """
-        settings: those that this run was started with. changes: what requests have changed of them
-        and are kept in the store; None: the run begins here, and so the settings hold all of it.
+        settings: those that this run was started with. changes: those that requests have changed,
+        kept in the store; None: the run begins here, and the settings hold all changes.
         spawn: takes work that has pauses. said: of the settings file, if it was read again.
         """
         self._spawn = spawn
@@ -346,8 +257,8 @@ class Broker:
 
     def unsaved(self) -> list[str]:
         """
-        What clients were told and no file has, in words. Filters are not counted: clients repeat
-        them with each heartbeat.
+        In words: facts that clients were told and no file has. Filters are not counted: clients
+        repeat them with each heartbeat.
         """
         pairs = self.core.offsets.unsaved()
         tables = (("topics", self.core.topics), ("groups", self.core.groups))
@@ -420,10 +331,7 @@ class Broker:
         try:
             for group in groups_of_header(request.command):
                 check_group(group, self.core.groups.has(group))
-            if code == RequestCode.UPDATE_AND_CREATE_TOPIC:
-                outcome = self._update_topic(request)
-                return _checked(outcome, request) if isinstance(outcome, Generator) else outcome
-            handler = _HANDLERS.get(code)
+            handler = HANDLERS.get(code)
             outcome = handler(self.core, request) if handler else self._not_supported(request)
         except FieldError as error:
             return Answer(ResponseCode.SYSTEM_ERROR, str(error))
@@ -436,7 +344,7 @@ class Broker:
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
 
     def handle_response(self, connection: int, answer: Command) -> None:
-        """A client answered one of our requests; one that nobody waits for is dropped."""
+        """A client answered one of our requests; an answer that no request waits for is dropped."""
         self.core.calls.answered(connection, answer)
 
     def commit_offset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
@@ -451,61 +359,12 @@ class Broker:
         change, when it is in its file: a route outlives a topic that the disk refuses. With pauses.
         None, and a line in the log, for more than a frame can say.
         """
-        core = self.core
-        version, topics = core.topics.as_saved()
-        try:
-            return (yield from registration.build(core.settings, version, topics))
-        except fastjson.JsonError as error:
-            _log.error("%d topics are too many for name servers to hear of: %s",
-                       len(topics), error)
-            return None
+        return (yield from self.core.registration())
 
     def apply_order_table(self, ordered: Collection[str], now_ms: int) -> None:
         """The topics of a registration reply's ORDER_TOPIC_CONFIG table (broker.md 9.4)."""
         self.core.topics.apply_order(ordered, now_ms)
         self._settle(now_ms)
-
-    def _update_topic(self, request: Request) -> Outcome | OutcomeJob:
-        """UPDATE_AND_CREATE_TOPIC (17): answered once the name servers know the topic."""
-        core = self.core
-        topic = admin_requests.topic_from_request(core, request)
-        if isinstance(topic, Answer):
-            return topic
-        before = core.topics.get(topic.name)
-        try:
-            core.topics.update(topic, request.now_ms)
-        except TablesFull as error:
-            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
-        return core.once_saved(
-            request, core.topics, "the topic", lambda: self._tell_of(topic, before, request))
-
-    def _tell_of(
-        self, topic: TopicConfig, before: TopicConfig | None, request: Request
-    ) -> OutcomeJob:
-        core = self.core
-        core.access.changed(request, before.as_json() if before else {}, topic.as_json())
-        answer = Answer(ResponseCode.SUCCESS, REMARK_LEFT_OVER)
-        registration = yield from self._registration_of(topic)
-        if registration is None:
-            return answer
-        core.ports.registrar.register(
-            registration, one_way=False, done=lambda: core.answer(request, answer))
-        return None
-
-    def _registration_of(
-        self, topic: TopicConfig
-    ) -> Generator[None, None, BrokerRegistration | None]:
-        """
-        A registration after one topic changed.
-
-        4.9.8 sends that topic alone; a name server that has just restarted then takes the new
-        version for the whole table (broker.md 1.5 [Q]). A table that is not large goes whole.
-        """
-        core = self.core
-        if len(core.topics.all()) <= FULL_REGISTRATION_TOPICS_MAX:
-            core.topics.unregistered = False
-            return (yield from self.registration())
-        return (yield from registration.build(core.settings, core.topics.as_saved()[0], [topic]))
 
     def _settle(self, now_ms: int) -> None:
         """Write and register what has changed, at most once in CHANGE_GAP_MS and a bit more."""

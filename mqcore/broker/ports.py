@@ -1,8 +1,8 @@
 """
-What the broker's rules need from the rest of the process: the store, the shared tables, the
+The ports of the broker's rules to the rest of the process: the store, the shared tables, the
 connections, the appender, the name servers. The coordinator gives real ones, tests give fakes.
 
-All of these are called from one thread. None of them may block for longer than a disk read.
+All are called from one thread. None may block for longer than a disk read.
 """
 from __future__ import annotations
 
@@ -164,11 +164,11 @@ class LastPull(NamedTuple):
 
 
 class Pulls(Protocol):
-    """What the serving processes handed out, by queue and group."""
+    """Messages that the serving processes handed out, by queue and group."""
 
     def advances(self) -> Iterable[PullAdvance]:
         """
-        What happened since the last call, but what rests; the first call finds everything at rest.
+        Groups that have advanced since the last call; the first call finds everything at rest.
         """
         ...
 

@@ -1,12 +1,12 @@
-"""What goes into the rules and comes out: Request, Answer, Redo, PendingOutcome, header fields."""
+"""Input and output of the rules: Request, Answer, Redo, PendingOutcome, header fields."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, encode_head, response
 from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 
@@ -39,7 +39,7 @@ def remote_address(remote: str) -> tuple[str, int]:
 class Answer:
     """
     A response. ext None: no extFields at all, as 4.9.8 answers where a code has no header. parts:
-    the body where it is long; nobody joins them.
+    a long body, which is sent in parts.
     """
 
     code: int
@@ -88,12 +88,24 @@ class PendingOutcome:
 RELAXED_BYTES_MAX = 384 << 10        # of a request's body; no client writes a larger one that way
 REDO = Redo()
 Outcome = Answer | Redo | PendingOutcome | None  # None: no response, or it is sent later
-# What walks a table pauses (yields) every millisecond or so, and others are served meanwhile
-# (mqcore.turns). It reads the tables as they are then: what changes under it may be in its
-# answer or not, each row by itself is right.
+# A function that walks a table pauses (yields) every millisecond or so, and other requests are
+# served meanwhile (mqcore.turns). It reads the tables' present rows: a change in the walk may be
+# in its answer or not, each row by itself is right.
 OutcomeJob = Generator[None, None, Outcome]
+Handler = TypeVar("Handler", bound=Callable[..., Outcome | OutcomeJob])
 TEXT_A_TURN = 8 << 10                      # characters of an answer's text between two pauses
 ROWS_A_TURN = 64                           # of some 10 us each, between two pauses
+
+
+def answers(*codes: RequestCode) -> Callable[[Handler], Handler]:
+    """Say which requests a function of `mqcore/broker/requests` answers (requests/table.py)."""
+
+    def mark(handler: Handler) -> Handler:
+        handler.__dict__["codes"] = codes
+        return handler
+
+    return mark
+
 
 
 class FieldError(ValueError):

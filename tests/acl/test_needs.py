@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mqcore.acl import needs
-from mqcore.broker.handlers import _HANDLERS
+from mqcore.broker.requests.table import HANDLERS
 from mqcore.wire.codes import RequestCode as Code
 
 # What only reads figures, names, settings and versions: any valid signature (docs/security.md).
@@ -27,4 +27,4 @@ QUESTIONS = {
 def test_each_request_needs_an_administrator_or_a_permission_or_is_a_question() -> None:
     decided = {*needs.ADMIN_CODES, *needs.SET_CODES, *needs._STOCK, *needs._FIELDS, *needs._BODIES}
 
-    assert set(_HANDLERS) - decided == QUESTIONS
+    assert set(HANDLERS) - decided == QUESTIONS

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from mqcore.broker.handlers import _HANDLERS
+from mqcore.broker.requests.table import HANDLERS
 from mqcore.wire.codes import RequestCode as Code
 from mqcore.wire.command import encode, request
 from tests.wire_live.peer import Closed, Peer, topic_fields
@@ -21,7 +21,7 @@ LEFT_OUT = frozenset((
     Code.CLEAN_UNUSED_TOPIC, Code.CLEAN_EXPIRED_CONSUMEQUEUE, Code.SEND_MESSAGE,
     Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.CONSUMER_SEND_MSG_BACK,
     Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, Code.END_TRANSACTION))
-CODES = sorted({int(code) for code in _HANDLERS} - LEFT_OUT)
+CODES = sorted({int(code) for code in HANDLERS} - LEFT_OUT)
 FIELDS: dict[str, str | None] = {
     "topic": TOPIC, "group": GROUP, "consumerGroup": GROUP, "producerGroup": GROUP,
     "clientID": "hog", "clientId": "hog", "queueId": "0", "offset": "0", "index": "0",

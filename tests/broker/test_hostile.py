@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.broker.handlers import _HANDLERS
 from mqcore.broker.request import Answer, PendingOutcome, Redo
+from mqcore.broker.requests.table import HANDLERS
 from mqcore.broker.tables.client_calls import TIMEOUT_MS_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.records import Record, encode_record
@@ -100,7 +100,7 @@ def answer_of(bench: Bench) -> Answer:
 
 def test_no_request_makes_the_broker_fail(shared: Bench) -> None:
     cases = dice()
-    codes = (*map(int, _HANDLERS), 17)
+    codes = [*map(int, HANDLERS)]
     for number in range(REQUESTS):
         changed = {cases.choice(NAMES): field(cases) for _ in range(cases.randint(0, 6))}
         missing = cases.sample(NAMES, cases.randint(0, 2))

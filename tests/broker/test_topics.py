@@ -208,7 +208,7 @@ def test_a_bad_topic_is_refused_with_the_reason(
 def test_a_large_table_registers_the_changed_topic_alone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqcore.broker.handlers.FULL_REGISTRATION_TOPICS_MAX", 5)
+    monkeypatch.setattr("mqcore.broker.requests.topic_change.FULL_REGISTRATION_TOPICS_MAX", 5)
     create(bench, "T")
 
     assert bench.registrar.topics() == [["T"]]

@@ -16,6 +16,7 @@ from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.segment import Segment
 from mqcore.turns import Job, finished
 from mqcore.workers.coordinator.coordinator import Coordinator
+from mqcore.workers.coordinator.forwarded import ForwardedRequests
 from mqcore.workers.coordinator.registrar import Registrar
 from mqcore.workers.process.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
@@ -69,6 +70,7 @@ class Bench(Coordinator):
         self._registrar: Any = Quiet()
         self._following = None
         self._broker = make_bench(self._settings).broker
+        self._requests = ForwardedRequests(self._broker, self._rings, self._gone, self._now_ms)
         self._registrar.settings = self._broker.core.settings
 
     def _take_checks(self) -> None: ...

@@ -1,1 +1,1 @@
-"""The answers to requests, a module for each subject; ../handlers.py says which code is whose."""
+"""The answers to requests, a module for each subject; table.py lists them by code."""

@@ -14,7 +14,7 @@ from mqcore.acl.followed import NotTaken
 from mqcore.acl.nodes import AclFileError
 from mqcore.acl.rules import AclFile, Rules
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, Request, refused
+from mqcore.broker.request import Answer, Request, answers, refused
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.topics import DataVersion
@@ -29,6 +29,7 @@ REFUSALS = {
 }
 
 
+@answers(RequestCode.UPDATE_AND_CREATE_ACL_CONFIG)
 def update_account(core: Core, request: Request) -> Answer | None:
     """UPDATE_AND_CREATE_ACL_CONFIG (50): into the account's file, a new one into plain_acl.yml."""
     def change(rules: Rules) -> Change:
@@ -40,6 +41,7 @@ def update_account(core: Core, request: Request) -> Answer | None:
     return _changed(core, request, change, _account_of(request))
 
 
+@answers(RequestCode.DELETE_ACL_CONFIG)
 def delete_account(core: Core, request: Request) -> Answer | None:
     """DELETE_ACL_CONFIG (51)."""
     def change(rules: Rules) -> Change:
@@ -53,6 +55,7 @@ def delete_account(core: Core, request: Request) -> Answer | None:
     return _changed(core, request, change, _account_of(request))
 
 
+@answers(RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
 def update_white(core: Core, request: Request) -> Answer | None:
     """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53): of one of the files, by its path, or plain_acl.yml."""
     def change(rules: Rules) -> Change:
@@ -70,6 +73,7 @@ def update_white(core: Core, request: Request) -> Answer | None:
     return _changed(core, request, change, lambda before, after: (_white(before), _white(after)))
 
 
+@answers(RequestCode.GET_BROKER_CLUSTER_ACL_INFO)
 def versions(core: Core, request: Request) -> Answer:
     """GET_BROKER_CLUSTER_ACL_INFO (52), which stock leaves without answer where there is no ACL."""
     if not core.access.on:

@@ -1,5 +1,5 @@
 """
-Topics by request, whole tables for slaves and tools, one message by position, runtime figures.
+Whole tables for slaves and tools, one message by position, runtime figures.
 
 broker.md 9.6, 10.2, remoting.md 4.4, 4.6, 5.5 (RocketMQ 4.9.8: AdminBrokerProcessor,
 QueryMessageProcessor).
@@ -15,10 +15,10 @@ from mqcore.broker.core import Core
 from mqcore.broker.request import (
     TEXT_A_TURN,
     Answer,
-    FieldError,
     Fields,
     OutcomeJob,
     Request,
+    answers,
     json_answer,
     long_answer,
     refused,
@@ -26,7 +26,6 @@ from mqcore.broker.request import (
 from mqcore.broker.requests import statistics as statistics_requests
 from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import ConfigTable
-from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
 from mqcore.store.log.retention import used_percent
 from mqcore.wire import fastjson
 from mqcore.wire.codes import (
@@ -36,13 +35,12 @@ from mqcore.wire.codes import (
     TABLE_VERSION,
     VERSION_4_9_8,
     VERSION_IS_KNOWN,
+    RequestCode,
     ResponseCode,
     version_text,
 )
 from mqcore.wire.records import RecordError, decode_record
-from mqcore.wire.topics import TopicConfig
 
-PERM_MAX = 0xF
 GIB = 1 << 30
 # There are no thread pools here: a request is run when it is read, so that none waits in one. Tools
 # print these next to the rates.
@@ -56,46 +54,13 @@ NOTHING_QUEUED = dict.fromkeys((
 ), "0")
 
 
-def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
-    """
-    The topic that UPDATE_AND_CREATE_TOPIC (17) asks for, or the refusal.
-
-    The order field is ignored: the order flag comes from the name server (broker.md 9.4).
-    """
-    fields = Fields.of(request.command)
-    name = fields.text("topic")
-    trouble = name_trouble(name)
-    if trouble is not None:
-        return refused(ResponseCode.SYSTEM_ERROR, trouble)
-    if core.topics.is_system(name):
-        return refused(
-            ResponseCode.SYSTEM_ERROR, f"The topic[{name}] is conflict with system topic."
-        )
-    tags = filter_type(fields.text("topicFilterType"))
-    if tags is None:
-        raise FieldError("header field topicFilterType: expected SINGLE_TAG or MULTI_TAG")
-    return TopicConfig(
-        name,
-        _bounded(fields, "readQueueNums", QUEUES_OF_A_TOPIC_MAX),
-        _bounded(fields, "writeQueueNums", QUEUES_OF_A_TOPIC_MAX),
-        _bounded(fields, "perm", PERM_MAX),
-        tags,
-        fields.i32_or("topicSysFlag", 0),
-    )
-
-
-def _bounded(fields: Fields, name: str, most: int) -> int:
-    value = fields.i32(name)
-    if not 0 <= value <= most:
-        raise FieldError(f"header field {name} is {value}: expected 0 to {most}")
-    return value
-
-
+@answers(RequestCode.GET_ALL_TOPIC_CONFIG)
 def all_topics(core: Core, request: Request) -> OutcomeJob | Answer:
     """GET_ALL_TOPIC_CONFIG (21)."""
     return _unless_known(core.topics, request, {})
 
 
+@answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 def all_groups(core: Core, request: Request) -> OutcomeJob | Answer:
     """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201)."""
     return _unless_known(core.groups, request, None)
@@ -113,6 +78,7 @@ def _unless_known(
     return Answer(ResponseCode.SUCCESS, ext=said) if same else json_answer(table.shown(), ext=said)
 
 
+@answers(RequestCode.GET_ALL_CONSUMER_OFFSET)
 def all_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     GET_ALL_CONSUMER_OFFSET (43): ConsumerOffsetSerializeWrapper (remoting.md 5.4). A slave of ours
@@ -157,6 +123,7 @@ def _log_end(core: Core) -> dict[str, str | None]:
     return {LOG_END: str(core.ports.store.log_range()[1])}
 
 
+@answers(RequestCode.GET_ALL_DELAY_OFFSET)
 def delay_offsets(core: Core, request: Request) -> Answer:
     """
     GET_ALL_DELAY_OFFSET (45): as the scheduler has them, else as its file has them. A slave of ours
@@ -174,6 +141,7 @@ def delay_offsets(core: Core, request: Request) -> Answer:
                   body=fastjson.dumps({"offsetTable": dict(offsets)}))
 
 
+@answers(RequestCode.VIEW_MESSAGE_BY_ID)
 def view_message(core: Core, request: Request) -> Answer:
     """VIEW_MESSAGE_BY_ID (33): the record at a commit log position, as it is stored."""
     position = Fields.of(request.command).i64("offset")
@@ -184,6 +152,7 @@ def view_message(core: Core, request: Request) -> Answer:
     return denied or Answer(ResponseCode.SUCCESS, body=record)
 
 
+@answers(RequestCode.GET_BROKER_RUNTIME_INFO)
 def runtime_info(core: Core, request: Request) -> Answer:
     """
     GET_BROKER_RUNTIME_INFO (28): every key that stock answers, `brokerActive` and

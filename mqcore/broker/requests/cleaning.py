@@ -20,6 +20,7 @@ from mqcore.broker.request import (
     OutcomeJob,
     Request,
     answer_frame,
+    answers,
     refused,
 )
 from mqcore.broker.tables.topics import name_trouble
@@ -29,6 +30,7 @@ from mqcore.wire.topics import TopicConfig
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
+@answers(RequestCode.DELETE_TOPIC_IN_BROKER)
 def delete_topic(core: Core, request: Request) -> Outcome | OutcomeJob:
     """DELETE_TOPIC_IN_BROKER (215): answered once the queues are gone; no name server is told."""
     name = Fields.of(request.command).text("topic")
@@ -63,6 +65,7 @@ def _remove_files(core: Core, request: Request, name: str) -> OutcomeJob:
     return (yield from _removed(core, request, queues))
 
 
+@answers(RequestCode.CLEAN_UNUSED_TOPIC)
 def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
     """CLEAN_UNUSED_TOPIC (316): remove the queues of topics that have no config."""
     queues = []
@@ -78,6 +81,7 @@ def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
         core, request, queues, unless=lambda topic: core.topics.get(topic) is not None))
 
 
+@answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
 def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
     """CLEAN_EXPIRED_CONSUMEQUEUE (306): remove queues whose last record is no longer in the log."""
     store = core.ports.store
@@ -93,6 +97,7 @@ def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
     return (yield from _removed(core, request, queues))
 
 
+@answers(RequestCode.DELETE_EXPIRED_COMMITLOG)
 def delete_expired_files(core: Core, request: Request) -> Answer:
     """DELETE_EXPIRED_COMMITLOG (329): the cleaner's next 20 passes need not wait for their hour."""
     core.ports.queues.delete_expired_files()

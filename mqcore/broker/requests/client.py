@@ -18,6 +18,7 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     body_object,
     json_answer,
     refused,
@@ -49,6 +50,7 @@ QUEUES_A_TURN = 500             # that are locked between two pauses
 DIGEST_BYTES_A_TURN = 1 << 20
 
 
+@answers(RequestCode.HEART_BEAT)
 def heartbeat(core: Core, request: Request) -> OutcomeJob:
     """
     HEART_BEAT (34). The same bytes once more, with nothing changed since, are not read again.
@@ -169,6 +171,7 @@ def notify(
                 yield
 
 
+@answers(RequestCode.UNREGISTER_CLIENT)
 def unregister(core: Core, request: Request) -> OutcomeJob:
     """UNREGISTER_CLIENT (35): this connection leaves the groups that the header names."""
     fields = Fields.of(request.command)
@@ -183,6 +186,7 @@ def unregister(core: Core, request: Request) -> OutcomeJob:
     return Answer(ResponseCode.SUCCESS, ext={})
 
 
+@answers(RequestCode.CHECK_CLIENT_CONFIG)
 def check_client(core: Core, request: Request) -> OutcomeJob:
     """CHECK_CLIENT_CONFIG (46): tag expressions are fine, others if enabled and if they compile."""
     body = yield from body_object(request, "CheckClientRequestBody")
@@ -201,6 +205,7 @@ def check_client(core: Core, request: Request) -> OutcomeJob:
     return Answer(ResponseCode.SUCCESS)
 
 
+@answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
 def consumer_list(core: Core, request: Request) -> Answer | OutcomeJob:
     """GET_CONSUMER_LIST_BY_GROUP (38)."""
     group = Fields.of(request.command).text("consumerGroup")
@@ -210,6 +215,7 @@ def consumer_list(core: Core, request: Request) -> Answer | OutcomeJob:
     return json_answer({"consumerIdList": ids}, ext={})
 
 
+@answers(RequestCode.LOCK_BATCH_MQ)
 def lock_queues(core: Core, request: Request) -> OutcomeJob:
     """LOCK_BATCH_MQ (41)."""
     group, client, queues = yield from _lock_body(request)
@@ -224,6 +230,7 @@ def lock_queues(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer({"lockOKMQSet": granted}))
 
 
+@answers(RequestCode.UNLOCK_BATCH_MQ)
 def unlock_queues(core: Core, request: Request) -> OutcomeJob:
     """UNLOCK_BATCH_MQ (42)."""
     group, client, queues = yield from _lock_body(request)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, OutcomeJob, Request, refused
+from mqcore.broker.request import Answer, OutcomeJob, Request, answers, refused
 from mqcore.broker.settings.live import (
     AT_START,
     FILE_SIZES,
@@ -46,7 +46,7 @@ from mqcore.broker.settings.values import Values
 from mqcore.broker.tables.config_table import next_version
 from mqcore.tls.settings import SECRETS
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 
 FIXED = frozenset(("brokerConfigPath", "rocketmqHome", "configBlackList"))
 STOCK_PATHS = frozenset(("storePathDLedgerCommitLog", "messageStorePlugIn"))
@@ -69,6 +69,7 @@ _STOCK_FORMS: dict[str, Callable[[Any], str]] = {
 }
 
 
+@answers(RequestCode.GET_BROKER_CONFIG)
 def get_config(core: Core, request: Request) -> Answer:
     """
     GET_BROKER_CONFIG (26): a line for each key; the header says the version of the settings. What a
@@ -80,6 +81,7 @@ def get_config(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, ext={"version": version}, body=lines.encode())
 
 
+@answers(RequestCode.UPDATE_BROKER_CONFIG)
 def update_config(core: Core, request: Request) -> OutcomeJob:
     """
     UPDATE_BROKER_CONFIG (25): all keys of the body or none. What is not honoured at once is kept

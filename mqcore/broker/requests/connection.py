@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, Fields, OutcomeJob, Request, json_answer, refused
+from mqcore.broker.request import Answer, Fields, OutcomeJob, Request, answers, json_answer, refused
 from mqcore.broker.tables.clients import Client
-from mqcore.wire.codes import LanguageCode, ResponseCode
+from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode
 
 
+@answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 def consumer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
     """GET_CONSUMER_CONNECTION_LIST (203): 206 for a group that nobody is a member of."""
     name = Fields.of(request.command).text("consumerGroup")
@@ -31,6 +32,7 @@ def consumer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
     })
 
 
+@answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
 def producer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
     """GET_PRODUCER_CONNECTION_LIST (204): 1 for a group that nobody was a member of."""
     name = Fields.of(request.command).text("producerGroup")
@@ -40,6 +42,7 @@ def producer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
     return json_answer({"connectionSet": [_Connection(client) for client in members.values()]})
 
 
+@answers(RequestCode.GET_ALL_PRODUCER_INFO)
 def all_producers(core: Core, request: Request) -> OutcomeJob:
     """GET_ALL_PRODUCER_INFO (328): every producer group with its members."""
     data = {group: _Producers(members) for group, members in core.clients.producers.items()}

@@ -15,14 +15,17 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     json_answer,
     long_answer,
 )
 from mqcore.broker.requests.topic import bounds, message_queue, unknown_topic
 from mqcore.broker.tables.statistics import GROUP_GET_NUMS
 from mqcore.wire import fastjson
+from mqcore.wire.codes import RequestCode
 
 
+@answers(RequestCode.GET_CONSUME_STATS)
 def consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_CONSUME_STATS (208): of one topic, or of every topic that the group has offsets of."""
     fields = Fields.of(request.command)
@@ -40,6 +43,7 @@ def consume_stats(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer({"consumeTps": tps, "offsetTable": table}, built=True))
 
 
+@answers(RequestCode.GET_BROKER_CONSUME_STATS)
 def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_BROKER_CONSUME_STATS (317): of every group that has a config."""
     only_ordered = Fields.of(request.command).boolean("isOrder")
@@ -73,6 +77,7 @@ def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
     return long_answer(text.done())
 
 
+@answers(RequestCode.QUERY_CONSUME_TIME_SPAN)
 def consume_time_span(core: Core, request: Request) -> OutcomeJob:
     """QUERY_CONSUME_TIME_SPAN (303): store times of each queue's ends and of the group's place."""
     fields = Fields.of(request.command)

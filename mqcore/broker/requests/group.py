@@ -22,6 +22,7 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     body_object,
     refused,
 )
@@ -29,10 +30,11 @@ from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.numbers import whole_number
 
 
+@answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
 def update_group(core: Core, request: Request) -> OutcomeJob:
     """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default."""
     group = _group((yield from body_object(request, "SubscriptionGroupConfig")))
@@ -45,6 +47,7 @@ def update_group(core: Core, request: Request) -> OutcomeJob:
     return (yield from _saved(core, request, group.name, before, group))
 
 
+@answers(RequestCode.DELETE_SUBSCRIPTIONGROUP)
 def delete_group(core: Core, request: Request) -> OutcomeJob:
     """
     DELETE_SUBSCRIPTIONGROUP (207); a group that still has members comes back by a heartbeat. Its
@@ -113,6 +116,7 @@ def _switch(value: dict[str, Any], name: str) -> bool:
     raise FieldError(f"body: {name} is {found!r:.40}: expected true or false")
 
 
+@answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG)
 def group_config(core: Core, request: Request) -> Answer:
     """GET_SUBSCRIPTIONGROUP_CONFIG (352) of 5.x: a group's settings, made if that is allowed."""
     name = Fields.of(request.command).text("group")

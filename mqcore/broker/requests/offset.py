@@ -15,15 +15,17 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     json_answer,
     refused,
 )
 from mqcore.broker.tables.shares import address_of
-from mqcore.wire.codes import GIVEN_BACK, ResponseCode
+from mqcore.wire.codes import GIVEN_BACK, RequestCode, ResponseCode
 
 NO_STORE_TIME = -1
 
 
+@answers(RequestCode.QUERY_CONSUMER_OFFSET)
 def query_consumer_offset(core: Core, request: Request) -> Answer:
     """QUERY_CONSUMER_OFFSET (14)."""
     fields = Fields.of(request.command)
@@ -37,6 +39,7 @@ def query_consumer_offset(core: Core, request: Request) -> Answer:
     return _offset(offset)
 
 
+@answers(RequestCode.UPDATE_CONSUMER_OFFSET)
 def update_consumer_offset(core: Core, request: Request) -> Answer:
     """
     UPDATE_CONSUMER_OFFSET (15). What a slave gives back never takes a group backwards: its
@@ -59,6 +62,7 @@ def update_consumer_offset(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, ext={})
 
 
+@answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP)
 def search_offset(core: Core, request: Request) -> Answer:
     """SEARCH_OFFSET_BY_TIMESTAMP (29)."""
     fields = Fields.of(request.command)
@@ -66,18 +70,21 @@ def search_offset(core: Core, request: Request) -> Answer:
     return _offset(core.ports.store.offset_by_time(topic, queue_id, fields.i64("timestamp")))
 
 
+@answers(RequestCode.GET_MAX_OFFSET)
 def max_offset(core: Core, request: Request) -> Answer:
     """GET_MAX_OFFSET (30): the next offset to be written; 0 for an unknown queue."""
     bounds = core.ports.store.queue_range(*_queue(Fields.of(request.command)))
     return _offset(bounds[1] if bounds is not None else 0)
 
 
+@answers(RequestCode.GET_MIN_OFFSET)
 def min_offset(core: Core, request: Request) -> Answer:
     """GET_MIN_OFFSET (31); 0 for an unknown queue."""
     bounds = core.ports.store.queue_range(*_queue(Fields.of(request.command)))
     return _offset(bounds[0] if bounds is not None else 0)
 
 
+@answers(RequestCode.GET_EARLIEST_MSG_STORETIME)
 def earliest_store_time(core: Core, request: Request) -> Answer:
     """GET_EARLIEST_MSG_STORETIME (32); -1 for a queue without messages."""
     topic, queue_id = _queue(Fields.of(request.command))
@@ -88,6 +95,7 @@ def earliest_store_time(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, ext={"timestamp": str(stored_ms)})
 
 
+@answers(RequestCode.QUERY_CORRECTION_OFFSET)
 def smallest_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     QUERY_CORRECTION_OFFSET (308): per queue the smallest offset of all groups but filterGroups.
@@ -113,6 +121,7 @@ def smallest_offsets(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer({"correctionOffsets": smallest}))
 
 
+@answers(RequestCode.CLONE_GROUP_OFFSET)
 def clone_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     CLONE_GROUP_OFFSET (314): a group gets another's offsets of a topic, or of all its topics.

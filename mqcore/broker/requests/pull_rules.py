@@ -8,7 +8,7 @@ range, or Redo once the group is there.
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request
+from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request, answers
 from mqcore.broker.requests.pull_filters import given_expression, known_expression
 from mqcore.broker.requests.pull_header import PullHeader
 from mqcore.broker.tables.groups import GroupConfig
@@ -19,6 +19,7 @@ from mqcore.wire.codes import (
     OFFSET_MOVED_TOPIC,
     PULL_FLAG_COMMIT,
     PULL_FLAG_SUBSCRIPTION,
+    RequestCode,
     ResponseCode,
 )
 from mqcore.wire.properties import KEYS, TAGS
@@ -38,6 +39,7 @@ def pull_asks(group: GroupConfig, *, readable: bool) -> bool:
     return not (readable and group.consume_enable and group.consume_broadcast_enable)
 
 
+@answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 def handle_pull(core: Core, request: Request) -> Outcome:
     """Decide about one pull. A refusal has an empty header, as 4.9.8 sends it."""
     try:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, Fields, OutcomeJob, Request
-from mqcore.wire.codes import FRAME_LENGTH_MAX, ResponseCode
+from mqcore.broker.request import Answer, Fields, OutcomeJob, Request, answers
+from mqcore.wire.codes import FRAME_LENGTH_MAX, RequestCode, ResponseCode
 
 ROUNDS_MAX = 3                    # further back each time, while no record can be read
 HEADER_BYTES_MAX = 1024           # of the answer; its records have to fit in the rest of a frame
@@ -18,6 +18,7 @@ RECORD_BYTES_A_TURN = 64 << 10
 REMARK_NOTHING = "can not find message, maybe time range not correct"
 
 
+@answers(RequestCode.QUERY_MESSAGE)
 def query_message(core: Core, request: Request) -> OutcomeJob:
     """
     QUERY_MESSAGE (12): whole records, oldest first; 22 when there is none. Messages of other topics

@@ -16,17 +16,19 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     json_answer,
     refused,
 )
 from mqcore.broker.tables.config_file import pretty
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 
 ROWS_MAX = 10_000                 # of one answer: a megabyte of text
 NO_FILTER_DATA = "null"           # what a group without an SQL filter has of it, as text
 
 
+@answers(RequestCode.QUERY_CONSUME_QUEUE)
 def query_consume_queue(core: Core, request: Request) -> OutcomeJob:
     """QUERY_CONSUME_QUEUE (321): rows from `index` on; with a group, whether it wants them."""
     fields = Fields.of(request.command)

@@ -8,10 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
+from mqcore.broker.request import Answer, FieldError, Fields, Request, answers, refused
 from mqcore.broker.tables.client_calls import CallEnd
 from mqcore.broker.tables.clients import Client
-from mqcore.wire.codes import FLAG_RESPONSE, ResponseCode, version_ordinal, version_text
+from mqcore.wire.codes import (
+    FLAG_RESPONSE,
+    RequestCode,
+    ResponseCode,
+    version_ordinal,
+    version_text,
+)
 from mqcore.wire.command import Command, encode
 from mqcore.wire.command import request as make_request
 from mqcore.wire.ids import parse_offset_message_id
@@ -25,11 +31,13 @@ RELAYED = frozenset((
 ORDINAL_3_1_8 = version_ordinal("3.1.8") - 1       # of its snapshot, the first that can answer
 
 
+@answers(RequestCode.GET_CONSUMER_RUNNING_INFO)
 def running_info(core: Core, request: Request) -> Answer | None:
     """GET_CONSUMER_RUNNING_INFO (307): what a consumer has in its hands."""
     return _relay(core, request, {})
 
 
+@answers(RequestCode.CONSUME_MESSAGE_DIRECTLY)
 def consume_directly(core: Core, request: Request) -> Answer | None:
     """CONSUME_MESSAGE_DIRECTLY (309): a consumer gets one stored message, outside its queues."""
     fields = Fields.of(request.command)

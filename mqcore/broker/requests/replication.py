@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mqcore.broker.core import Core
-from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
+from mqcore.broker.request import Answer, FieldError, Fields, Request, answers, refused
 from mqcore.broker.tables.table_waits import Versions
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
@@ -13,12 +13,14 @@ from mqcore.wire.codes import (
     OFFSETS_KNOWN,
     TOPICS_KNOWN,
     WAIT_MS,
+    RequestCode,
     ResponseCode,
 )
 
 VERSION_LENGTH_MAX = 64
 
 
+@answers(RequestCode.GET_REPLICATION)
 def replication(core: Core, request: Request) -> Answer:
     """
     GET_REPLICATION (32001): names, role, ends of the log, epochs, as JSON (peers.py); with `nonce`
@@ -50,6 +52,7 @@ def replication(core: Core, request: Request) -> Answer:
          if key.startswith(ELECTION_KEYS)}, proofs)))
 
 
+@answers(RequestCode.HEAR_OF_TABLES)
 def hear_of_tables(core: Core, request: Request) -> Answer | None:
     """HEAR_OF_TABLES (32002): answered when the tables are others than a slave knows."""
     fields = Fields.of(request.command)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from mqcore.broker.core import Core
 from mqcore.broker.ports import Put
-from mqcore.broker.request import Answer, FieldError, Request, remote_address
+from mqcore.broker.request import Answer, FieldError, Request, answers, remote_address
 from mqcore.broker.requests.send_back import Place, delay
 from mqcore.broker.requests.send_rules import (
     SendHeader,
@@ -44,6 +44,7 @@ NOT_STORED_ID, NOT_STORED_OFFSET = "0", "0"
 _log = logging.getLogger(__name__)
 
 
+@answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 def send_reply(core: Core, request: Request) -> Answer | None:
     """SEND_REPLY_MESSAGE (324, 325): answered when the client has taken the reply, or has not."""
     ext = answer_fields(core)

@@ -15,6 +15,7 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     refused,
 )
 from mqcore.broker.tables.client_calls import CallEnd
@@ -29,6 +30,7 @@ OLDEST_CLIENT = version_ordinal("V3_0_7_SNAPSHOT")      # earlier ones know neit
 TO_THE_END = -1                                         # as a timestamp
 
 
+@answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 def reset_offsets(core: Core, request: Request) -> OutcomeJob:
     """
     INVOKE_BROKER_TO_RESET_OFFSET (222): tell every consumer of a group where to go on (220).
@@ -92,6 +94,7 @@ def _target(core: Core, topic: str, queue_id: int, timestamp_ms: int) -> int:
     return min(max(core.ports.store.offset_by_time(topic, queue_id, timestamp_ms), 0), end)
 
 
+@answers(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
 def consumer_status(core: Core, request: Request) -> Answer | None:
     """
     INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223): the offsets that consumers have in memory (221).

@@ -13,13 +13,20 @@ from mqcore.acl.rules import SUB
 from mqcore.broker.access import topic_of
 from mqcore.broker.core import Core
 from mqcore.broker.ports import AppendStatus, Put
-from mqcore.broker.request import Answer, FieldError, Fields, Request, refused
+from mqcore.broker.request import Answer, FieldError, Fields, Request, answers, refused
 from mqcore.broker.requests.send_rules import DLQ_QUEUE_COUNT, VERSION_3_4_9
 from mqcore.broker.tables.groups import GroupConfig
 from mqcore.broker.tables.statistics import SNDBCK_PUT_NUMS
 from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
-from mqcore.wire.codes import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX, SCHEDULE_TOPIC, ResponseCode
+from mqcore.wire.codes import (
+    DLQ_PREFIX,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.numbers import I32_MAX, I32_MIN, whole_number
 from mqcore.wire.properties import (
     DELAY,
@@ -68,6 +75,7 @@ class Place:
     queue_id: int
 
 
+@answers(RequestCode.CONSUMER_SEND_MSG_BACK)
 def send_back(core: Core, request: Request) -> Answer | None:
     """CONSUMER_SEND_MSG_BACK (36): answered when the copy is stored."""
     header = SendBackHeader.read(request)

@@ -20,6 +20,7 @@ from mqcore.broker.request import (
     PendingOutcome,
     Redo,
     Request,
+    answers,
 )
 from mqcore.broker.tables.topics import name_trouble
 from mqcore.wire.codes import (
@@ -119,6 +120,7 @@ def send_asks(topic: TopicConfig, *, writable: bool) -> bool:
     )
 
 
+@answers(RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 def handle_send(core: Core, request: Request) -> Outcome:
     """Decide about one send; every response has the fields MSG_REGION and TRACE_ON (step 3)."""
     ext = answer_fields(core)

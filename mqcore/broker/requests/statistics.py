@@ -9,14 +9,7 @@ from collections.abc import Generator
 
 from mqcore.broker.core import Core
 from mqcore.broker.ports import LastPull
-from mqcore.broker.request import (
-    ROWS_A_TURN,
-    Answer,
-    Fields,
-    OutcomeJob,
-    Request,
-    refused,
-)
+from mqcore.broker.request import ROWS_A_TURN, Answer, Fields, OutcomeJob, Request, answers, refused
 from mqcore.broker.requests.statistics_sources import since_last_time
 from mqcore.broker.tables.statistics import (
     GROUP_GET_FALL_SIZE,
@@ -26,9 +19,10 @@ from mqcore.broker.tables.statistics import (
 )
 from mqcore.turns import Job
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 
 
+@answers(RequestCode.VIEW_BROKER_STATS_DATA)
 def view_statistics(core: Core, request: Request) -> OutcomeJob:
     """
     VIEW_BROKER_STATS_DATA (315): sum, rate and sum per call of an item's three windows.

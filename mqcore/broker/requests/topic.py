@@ -12,14 +12,16 @@ from mqcore.broker.request import (
     Fields,
     OutcomeJob,
     Request,
+    answers,
     json_answer,
     refused,
 )
 from mqcore.wire import fastjson
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.fastjson import ObjectKey
 
 
+@answers(RequestCode.GET_TOPIC_STATS_INFO)
 def topic_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_TOPIC_STATS_INFO (202): bounds and newest store time of each write queue."""
     name = Fields.of(request.command).text("topic")
@@ -38,6 +40,7 @@ def topic_stats(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer({"offsetTable": table}, built=True))
 
 
+@answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO)
 def topic_consumers(core: Core, request: Request) -> OutcomeJob:
     """QUERY_TOPIC_CONSUME_BY_WHO (300): groups that are online on it or have offsets of it."""
     topic = Fields.of(request.command).text("topic")
@@ -51,6 +54,7 @@ def topic_consumers(core: Core, request: Request) -> OutcomeJob:
     return (yield from json_answer({"groupList": groups}))
 
 
+@answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
 def system_topics(core: Core, request: Request) -> Answer:
     """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
     names = sorted(core.topics.system_names())
@@ -60,6 +64,7 @@ def system_topics(core: Core, request: Request) -> Answer:
 # -- of 5.x, for its tools (RocketMQ 5: AdminBrokerProcessor) --------------------------------------
 
 
+@answers(RequestCode.GET_TOPIC_CONFIG)
 def topic_config(core: Core, request: Request) -> Answer:
     """GET_TOPIC_CONFIG (351): a topic's own settings; there is no queue mapping here."""
     name = Fields.of(request.command).text("topic")
@@ -69,12 +74,14 @@ def topic_config(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"attributes": {}} | topic.as_json()))
 
 
+@answers(RequestCode.QUERY_TOPICS_BY_CONSUMER)
 def group_topics(core: Core, request: Request) -> OutcomeJob:
     """QUERY_TOPICS_BY_CONSUMER (343): the topics that a group has offsets of."""
     group = Fields.of(request.command).text("group")
     return json_answer({"topicList": core.offsets.topics_of(group)})
 
 
+@answers(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER)
 def group_subscription(core: Core, request: Request) -> Answer:
     """QUERY_SUBSCRIPTION_BY_CONSUMER (345): what an online group wants of a topic, if it does."""
     fields = Fields.of(request.command)

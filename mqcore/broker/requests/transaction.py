@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from mqcore.broker.core import Core
 from mqcore.broker.ports import AppendStatus, Put
-from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request
-from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, ResponseCode
+from mqcore.broker.request import REDO, Answer, FieldError, Fields, Outcome, Request, answers
+from mqcore.wire.codes import GIVEN_UP_TOPIC, HALF_TOPIC, RequestCode, ResponseCode
 from mqcore.wire.ids import parse_offset_message_id
 from mqcore.wire.properties import CHECK_TIMES
 from mqcore.wire.records import FLAG_TRANSACTION_MASK, decode_record
@@ -19,6 +19,7 @@ DECISIONS = (0, 8, 12)             # unknown, commit, rollback: bits of the sys 
 RESUMED = (HALF_TOPIC, GIVEN_UP_TOPIC)       # where half messages are: nobody may send there
 
 
+@answers(RequestCode.END_TRANSACTION)
 def end_transaction(core: Core, request: Request) -> Outcome:
     """END_TRANSACTION (37) that a serving process could not read: names the field, or Redo."""
     fields = Fields.of(request.command)
@@ -31,6 +32,7 @@ def end_transaction(core: Core, request: Request) -> Outcome:
     return REDO
 
 
+@answers(RequestCode.RESUME_CHECK_HALF_MESSAGE)
 def resume_check(core: Core, request: Request) -> Answer | None:
     """
     RESUME_CHECK_HALF_MESSAGE (323): the message of an offset message id becomes a half message

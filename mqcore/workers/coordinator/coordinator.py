@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,18 +15,8 @@ from mqcore.acl.nodes import AclFileError
 from mqcore.broker.clock import RunningClock
 from mqcore.broker.core import Ports
 from mqcore.broker.handlers import Broker
-from mqcore.broker.looks import LOOKS
 from mqcore.broker.ports import ConsumeQueueEntry
 from mqcore.broker.registration import BrokerRegistration
-from mqcore.broker.request import (
-    Answer,
-    Outcome,
-    OutcomeJob,
-    PendingOutcome,
-    Redo,
-    Request,
-    answer_parts,
-)
 from mqcore.broker.requests.check_sender import CheckSender
 from mqcore.broker.requests.config import take_said
 from mqcore.broker.tables.config_file import ConfigFileError
@@ -50,11 +39,10 @@ from mqcore.store.log.producer import LogProducer
 from mqcore.store.reader import StoreReader
 from mqcore.tls.contexts import TlsFileError
 from mqcore.turns import Job, Memory, Turns
-from mqcore.wire import command as wire
-from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.workers.coordinator.background import Background
 from mqcore.workers.coordinator.collector import Collector
 from mqcore.workers.coordinator.figures import StoreFigures
+from mqcore.workers.coordinator.forwarded import ForwardedRequests
 from mqcore.workers.coordinator.in_use import in_use
 from mqcore.workers.coordinator.own_messages import OwnMessages
 from mqcore.workers.coordinator.registrar import Registrar
@@ -123,7 +111,6 @@ class Coordinator:
         self._turns = Turns(memory=Memory(
             HELD_BYTES_MAX, in_use, lambda: self._rings.bytes_that_wait()))
         self._working = False
-        self._urgent_said = False        # an answer is waited for by others
         self._changes = inherited.changes
         self._changes.turn(partial(as_elected, pen=self._pen))
         self._said = SaidNow(inherited.segment)
@@ -164,6 +151,7 @@ class Coordinator:
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
             wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
         ), self._changes, self._spawn, self._said.look() or b"")
+        self._requests = ForwardedRequests(self._broker, self._rings, self._gone, self._now_ms)
         self._checks, self._transactions = CheckRing(segment), CheckSender(self._broker.core)
         shown = segment.log_state()["dispatched"]
         self._load()
@@ -345,8 +333,8 @@ class Coordinator:
             self._turns.step()
             self._collector.look()
             now_s = time.perf_counter()
-            if self._urgent_said or now_s >= said_s + GATHER_S:
-                said_s, self._urgent_said = now_s, False
+            if self._requests.urgent_said or now_s >= said_s + GATHER_S:
+                said_s, self._requests.urgent_said = now_s, False
                 self._rings.push_waiting()
         self._take_checks()
         self._own.push()
@@ -367,7 +355,7 @@ class Coordinator:
             asyncio.get_running_loop().call_soon(self._drain)
 
     def _receive(self) -> None:
-        """What the rings have goes where it waits for its turn."""
+        """Items of the rings go where they wait for their turn."""
         if self._rings.lost():
             for connection in self._broker.connections():
                 if self._rings.is_stale(connection):
@@ -423,103 +411,14 @@ class Coordinator:
 
     def _take(self, item: Forwarded | Closed | ReadState | CommittedOffset) -> None:
         if isinstance(item, Forwarded):
-            self._turns.add(item.connection, partial(self._decode, item), express=item.urgent,
-                            size=item.size)
+            self._turns.add(item.connection, partial(self._requests.begin, item),
+                            express=item.urgent, size=item.size)
         elif isinstance(item, Closed):
             self._leave(item.connection)
         elif isinstance(item, ReadState):
             self._transactions.reading(item.connection, reads=item.reads)
         else:
             self._broker.commit_offset(item.group, item.topic, item.queue_id, item.offset)
-
-    def _decode(self, item: Forwarded) -> Job | None:
-        """A frame whose turn it is."""
-        try:
-            command = wire.decode(item.frame)
-            command.body = item.body or command.body     # a long one is not copied
-        except wire.FrameError as error:
-            log.warning("connection from %s closed: %s", item.remote, error)
-            self._rings.taken(item.connection, item.shares, item.size)
-            self._rings.drop(item.connection, item.parked)
-            self._rings.close(item.connection)
-            return None
-        if command.is_response:
-            self._take_response(item, command)
-            return None
-        return self._handle(item, command)
-
-    def _take_response(self, item: Forwarded, command: wire.Command) -> None:
-        self._finish_unanswered(item)
-        self._broker.handle_response(item.connection, command)
-
-    def _handle(self, item: Forwarded, command: wire.Command) -> Job | None:
-        """One request: now, or the job that is left."""
-        if item.connection in self._gone and command.code in LOOKS:
-            self._finish_unanswered(item)
-            return None
-        request = Request(item.connection, item.remote, command, self._now_ms(), item.fast_port,
-                          item.body_size, passed=item.passed)
-        try:
-            outcome = None if self._is_late(item, command) else self._broker.begin(request)
-        except Exception as error:       # the boundary of this process: one request, not all
-            outcome = self._failed(request, error)
-        if isinstance(outcome, Generator):
-            return self._go_on(item, request, outcome)
-        self._finish(item, request, outcome)
-        return None
-
-    def _go_on(self, item: Forwarded, request: Request, job: OutcomeJob) -> Job:
-        try:
-            outcome = yield from self._while_asked(item, request, job)
-        except Exception as error:       # as above
-            outcome = self._failed(request, error)
-        self._finish(item, request, outcome)
-
-    def _while_asked(self, item: Forwarded, request: Request, job: OutcomeJob) -> OutcomeJob:
-        """A job to its end; a look ends when who asked is gone."""
-        while True:
-            try:
-                next(job)
-            except StopIteration as end:
-                outcome: Outcome = end.value
-                return outcome
-            if item.connection in self._gone and request.command.code in LOOKS:
-                job.close()
-                return None
-            yield
-
-    def _is_late(self, item: Forwarded, command: wire.Command) -> bool:
-        """Whether it says that somebody is there whose serving process has ended since."""
-        return command.code == RequestCode.HEART_BEAT and self._rings.is_stale(item.connection)
-
-    def _failed(self, request: Request, error: Exception) -> Answer:
-        log.error("request %d from %s failed", request.command.code, request.remote,
-                  exc_info=error)
-        return Answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-
-    def _finish(self, item: Forwarded, request: Request, outcome: Outcome) -> None:
-        command = request.command
-        if isinstance(outcome, PendingOutcome):
-            if not outcome.known:
-                outcome.then = partial(self._finish, item, request)
-                return
-            outcome = outcome.outcome
-        if isinstance(outcome, Redo):
-            self._rings.taken(item.connection, item.shares, item.size)
-            self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
-            return
-        parts = None if outcome is None or item.repeated else answer_parts(request, outcome)
-        if parts is None:
-            self._finish_unanswered(item)
-            return
-        self._rings.taken(item.connection, item.shares, item.size)
-        self._rings.send_parts(item.connection, parts, item.parked)
-        self._urgent_said |= item.urgent
-
-    def _finish_unanswered(self, item: Forwarded) -> None:
-        self._rings.taken(item.connection, item.shares, item.size)
-        if item.parked:
-            self._rings.drop(item.connection, item.parked)
 
     async def _tick_until_stopped(self) -> None:
         while True:
@@ -582,15 +481,3 @@ class Coordinator:
         if registration is not None:
             heard = await self._registrar.register_now(registration)
             self._unheard = not heard and self._registrar.leads_elected
-
-
-def redo_header(command: wire.Command, redo: Redo) -> bytes:
-    """The header in plain form, with another topic or queue if the rules say so; without body."""
-    ext = dict(command.ext or {})
-    short = command.code != RequestCode.SEND_MESSAGE and "b" in ext
-    if redo.topic is not None:
-        ext["b" if short else "topic"] = redo.topic
-    if redo.queue_id is not None:
-        ext["e" if short else "queueId"] = str(redo.queue_id)
-    frame = wire.encode(replace(command, ext=ext, body=b""))
-    return frame[8:]

@@ -1,0 +1,53 @@
+"""The functions that answer requests, by code, as their decorator `answers` says."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Final
+
+from mqcore.broker.core import Core
+from mqcore.broker.request import Outcome, OutcomeJob, Request
+from mqcore.broker.requests import (
+    access,
+    admin,
+    cleaning,
+    client,
+    config,
+    connection,
+    consume,
+    group,
+    offset,
+    pull_rules,
+    query,
+    queue,
+    relay,
+    replication,
+    reply,
+    reset,
+    send_back,
+    send_rules,
+    statistics,
+    topic,
+    topic_change,
+    transaction,
+)
+
+Handler = Callable[[Core, Request], Outcome | OutcomeJob]
+
+
+def table_of(*modules: ModuleType) -> dict[int, Handler]:
+    """The handlers of these modules by code. Raises ValueError for a code with two."""
+    found: dict[int, Handler] = {}
+    for module in modules:
+        for handler in vars(module).values():
+            for code in getattr(handler, "codes", ()) if isinstance(handler, FunctionType) else ():
+                if found.setdefault(code, handler) is not handler:
+                    raise ValueError(f"{code.name}: {handler.__module__} and "
+                                     f"{found[code].__module__} answer it")
+    return found
+
+
+HANDLERS: Final = table_of(
+    access, admin, cleaning, client, config, connection, consume, group, offset, pull_rules,
+    query, queue, relay, replication, reply, reset, send_back, send_rules, statistics, topic,
+    topic_change, transaction)
