@@ -48,33 +48,45 @@ def broker_consume_stats(core: Core, request: Request) -> OutcomeJob:
     """GET_BROKER_CONSUME_STATS (317): of every group that has a config."""
     only_ordered = Fields.of(request.command).boolean("isOrder")
     text = fastjson.Parts()
-    text.add(b'{"brokerAddr":%s,"consumeStatsList":[' % (
-        fastjson.quote(core.settings.advertised_addr).encode()))
-    behind = 0
+    text.add(b'{"brokerAddr":%s,"consumeStatsList":[' % _quoted(core.settings.advertised_addr))
+    broker = _quoted(core.settings.broker.name)
+    behind = rows = 0
     for at, group in enumerate(core.groups.all()):
-        text.add(b"%s{%s:[" % (b"," if at else b"", fastjson.quote(group.name).encode()))
+        text.add(b"%s{%s:[" % (b"," if at else b"", _quoted(group.name)))
         separator = b""
-        for number, name in enumerate(
-                _of_interest(core, group.name, core.offsets.topics_of(group.name))):
-            if number % ROWS_A_TURN == ROWS_A_TURN - 1:
-                yield
+        topics = _of_interest(core, group.name, core.offsets.topics_of(group.name))
+        rows += 1 + len(topics)
+        for name in topics:
             config = core.topics.get(name)
             if config is None or (only_ordered and not config.order):
                 continue
-            table: dict[Any, dict[str, int]] = {}
-            yield from _progress(core, group.name, name, config.write_queue_count, table)
-            behind += sum(row["brokerOffset"] - row["consumerOffset"] for row in table.values())
-            text.add(separator)
+            topic = _quoted(name)
+            text.add(b'%s{"consumeTps":%s,"offsetTable":{' % (
+                separator, fastjson.dumps(_tps(core, group.name, name))))
             separator = b","
-            for part in (yield from fastjson.parts_in_turns(
-                    {"consumeTps": _tps(core, group.name, name), "offsetTable": table},
-                    built=True)):
-                text.add(part)
+            for queue_id in range(config.write_queue_count):
+                end, place, place_ms = _place(core, group.name, name, queue_id)
+                behind += end - place
+                # -- MessageQueue (remoting.md 5.4) as a key of a map
+                text.add(b'%s{"brokerName":%s,"queueId":%d,"topic":%s}:{"brokerOffset":%d,'
+                         b'"consumerOffset":%d,"lastTimestamp":%d}' % (
+                             b"," if queue_id else b"", broker, queue_id, topic, end, place,
+                             place_ms))
+                rows += 1
+                if rows >= ROWS_A_TURN:
+                    rows = 0
+                    yield
+            text.add(b"}}")
         text.add(b"]}")
-        if at % ROWS_A_TURN == ROWS_A_TURN - 1:
+        if rows >= ROWS_A_TURN:
+            rows = 0
             yield
     text.add(b'],"totalDiff":%d}' % behind)
     return long_answer(text.done())
+
+
+def _quoted(text: str) -> bytes:
+    return fastjson.quote(text).encode()
 
 
 @answers(RequestCode.QUERY_CONSUME_TIME_SPAN)
@@ -121,12 +133,17 @@ def _progress(
     for queue_id in range(queue_count):
         if queue_id % ROWS_A_TURN == 0:
             yield
-        place = max(core.offsets.committed(group, topic, queue_id) or 0, 0)
-        place_ms = core.ports.store.store_time(topic, queue_id, place - 1) if place > 0 else 0
+        end, place, place_ms = _place(core, group, topic, queue_id)
         table[message_queue(core, topic, queue_id)] = {
-            "brokerOffset": bounds(core, topic, queue_id)[1], "consumerOffset": place,
-            "lastTimestamp": max(place_ms, 0),
+            "brokerOffset": end, "consumerOffset": place, "lastTimestamp": place_ms,
         }
+
+
+def _place(core: Core, group: str, topic: str, queue_id: int) -> tuple[int, int, int]:
+    """The queue's end, the group's offset, when the message before that was stored."""
+    place = max(core.offsets.committed(group, topic, queue_id) or 0, 0)
+    place_ms = core.ports.store.store_time(topic, queue_id, place - 1) if place > 0 else 0
+    return bounds(core, topic, queue_id)[1], place, max(place_ms, 0)
 
 
 def _tps(core: Core, group: str, topic: str) -> float:

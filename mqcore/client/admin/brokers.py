@@ -8,6 +8,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from mqcore.client.admin import arguments
+from mqcore.client.admin.backlogs import quick_backlogs
 from mqcore.client.admin.bodies import (
     document,
     properties_text,
@@ -212,14 +213,13 @@ class Brokers(Groups, Link):
     ) -> tuple[GroupBacklog, ...]:
         answer = await self._ask(target.address, RequestCode.GET_BROKER_CONSUME_STATS,
                                  {"isOrder": "true" if ordered_only else "false"}, slow=True)
-        found = []
-        for by_group in document(answer, target.address).objects("consumeStatsList"):
-            for group in by_group.members:
-                for stats in by_group.objects(group):
-                    queues, _ = read_stats(stats)
-                    if queues:
-                        found.append(GroupBacklog(str(group), tuple(queues)))
-        return tuple(sorted(found, key=lambda lag: (lag.group, lag.queues[0].queue)))
+        found = quick_backlogs(answer.body or b"")
+        if found is None:
+            found = [(str(group), tuple(read_stats(stats)[0]))
+                     for by_group in document(answer, target.address).objects("consumeStatsList")
+                     for group in by_group.members for stats in by_group.objects(group)]
+        return tuple(GroupBacklog(group, queues) for group, queues in sorted(
+            (one for one in found if one[1]), key=lambda one: (one[0], one[1][0].queue.topic)))
 
     @limited
     async def metadata(
