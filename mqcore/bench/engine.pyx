@@ -176,10 +176,10 @@ cdef class LoadEngine:
         cdef int64_t used = connection.output_end - connection.output_begin
         cdef int64_t wanted
         cdef uint8_t* grown
-        if connection.output_size - connection.output_end >= size:
-            return connection.output + connection.output_end
         if used + size > self.output_limit:
             return NULL
+        if connection.output_size - connection.output_end >= size:
+            return connection.output + connection.output_end
         if connection.output_begin:
             memmove(connection.output, connection.output + connection.output_begin, used)
             connection.output_begin = 0

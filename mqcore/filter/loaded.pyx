@@ -1,5 +1,5 @@
 """Filters of shared memory, copied, checked and kept until nobody holds them (loaded.pxd)."""
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
@@ -132,9 +132,11 @@ cdef class LoadedFilters:
     """A cache for tests and tools: what a serving process would say of a message."""
     cdef Segment segment
     cdef FilterCache cache
+    cdef list kept
 
     def __init__(self, Segment segment):
         self.segment = segment
+        self.kept = []
 
     def __dealloc__(self):
         filter_cache_clear(&self.cache)
@@ -153,6 +155,22 @@ cdef class LoadedFilters:
                                       <int32_t>len(properties), &work))
         finally:
             filter_drop(&self.cache, loaded)
+
+    def keep(self, str group, str topic) -> bool:
+        """Takes the group's filter until `let_go`; False: none is to be had."""
+        cdef FilterView view
+        cdef LoadedFilter* loaded = filter_take(
+            &self.cache, &self.segment.shm,
+            subscription_place(&self.segment.shm, group, topic), &view)
+        if loaded != NULL:
+            self.kept.append(<uintptr_t>loaded)
+        return loaded != NULL
+
+    def let_go(self) -> None:
+        """Gives back what was kept."""
+        for loaded in self.kept:
+            filter_drop(&self.cache, <LoadedFilter*><uintptr_t>loaded)
+        self.kept.clear()
 
     @property
     def bytes(self) -> int:

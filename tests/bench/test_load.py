@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from mqcore.bench.frames import (
     parse_response,
     render_pull,
 )
+from mqcore.bench.generator import ProduceLoad
 from mqcore.bench.histogram import LatencyHistogram
 from mqcore.bench.load import (
     ConsumeOptions,
@@ -170,6 +172,23 @@ def test_every_message_arrives_once_and_looks_like_a_java_producers(
     assert {message.code for message in sent} == {RequestCode.SEND_MESSAGE_V2}
     born = [int((message.ext or {})["g"] or 0) for message in sent]
     assert all(abs(ms / 1000 - time.time()) < 60 for ms in born)
+
+
+def test_no_more_than_its_limit_waits_for_a_broker_that_does_not_read() -> None:        # LG3
+    """One-way at a rate: nothing else stops it."""
+    row = [send_template("T", 0, b"x" * 10_000, oneway=oneway) for oneway in (False, True)]
+    deaf, own = socket.socketpair()
+    own.setblocking(False)
+    load = ProduceLoad([own], 1 << 20, [row[:1]], 1, 1e9, [row[1:]])
+    try:
+        load.allow(3_000)
+        load.run(completed_target=3_000, seconds=0.2)
+        counts = load.results()
+        waits = counts["begun"] * len(row[1][0]) - counts["bytes_out"]
+        assert (1 << 20) - len(row[1][0]) <= waits <= 1 << 20
+    finally:
+        load.close()
+        deaf.close()
 
 
 def test_messages_go_round_all_queues_evenly() -> None:

@@ -366,6 +366,23 @@ def test_without_etcd_a_leader_stops_at_its_deadline_and_goes_on_in_its_epoch() 
     assert first.may_acknowledge(made.now)
 
 
+def test_who_was_led_over_meanwhile_does_not_take_its_lease_up_again() -> None:
+    """It asked before; on the way another one was elected, and its lease ran out, too."""
+    made = led()
+    first, second = made.brokers
+    for _ in range(LEASE // STEP):
+        made.now += STEP
+        first.ask(made.etcd, made.now, "unasked")
+    made.now += LEASE
+    asked = made.until(first, "resume", "unasked")
+    made.run(LEASE + 1000, second)
+    assert second.election.leads == 2
+    made.etcd.revoke(made.etcd.keys[NAMES.master].lease)
+    assert made.view.master is None
+    assert not made.etcd.transact(asked)
+    assert made.view.master is None
+
+
 def test_who_finds_that_another_one_was_elected_follows() -> None:
     made = led()
     first, second = made.brokers

@@ -51,7 +51,7 @@ BUILD_SECONDS = 3600
 WAIT_S = "15"                           # of wait_until, where a test is to fail
 FAILED, PASSED = 1, 0                   # what pytest ends with
 running: set[subprocess.Popen[bytes]] = set()
-FAILED_TEST = re.compile(r"(?m)^(?:FAILED|ERROR) (tests/\S+)")
+FAILED_TEST = re.compile(r"(?m)^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$")
 
 
 def listed() -> list[str]:

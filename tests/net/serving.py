@@ -3,32 +3,50 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from mqcore.layout import WORKER_RUNNING
 from mqcore.net.probes.binary_front import BinaryFront
+from mqcore.net.transport.tls_context import TlsContext
 from mqcore.participants import COORDINATOR, SERVING
 from mqcore.shm.coordinator_rings import CoordinatorRings, Forwarded
 from mqcore.shm.figure_slots import FigureSlots
-from tests.store.harness import Run
+from mqcore.shm.tables import TableWriter
+from tests.store.harness import TURN_MS_MAX, Run
+from tests.tls.pieces import Pieces
 from tests.wire_live.peer import Peer
 
 TURNS_MAX = 2_000
 ITEMS = 256
 
 
+def filled(folder: Path, bodies: Iterable[bytes]) -> int:
+    """A store of an earlier run, with these messages in queue 0 of topic T; where its log ends."""
+    run = Run(folder)
+    writer, probe = run.writer("async", 0), run.probe()
+    for number, body in enumerate(bodies):
+        assert probe.send("T", 0, [body], opaque=number)
+        writer.run(TURN_MS_MAX)
+        probe.take()
+    writer.finish()
+    end = int(run.segment.log_state()["published"])
+    run.dispatch_all(end)
+    return end
+
+
 class Serving:
     """
     `rings` are the coordinator's. folder: of a store that is made.
 
-    connection_memory_bytes: for all connections. front: where it has the binary front, too. queues:
-    places in their table; file_entries: of a file of one.
+    front: where it has the binary front, too. queues: places in their table; file_entries: of a
+    file of one. settings: of the loop, others than `_begun` has.
     """
 
-    def __init__(self, folder: Path, *, connection_memory_bytes: int = 1 << 28,
-                 front: socket.socket | None = None, queues: int = 64,
-                 file_entries: int = 100, held_max: int = 8) -> None:
+    def __init__(self, folder: Path, *, front: socket.socket | None = None, queues: int = 64,
+                 file_entries: int = 100, **settings: int) -> None:
         self._store = Run(folder, queues=queues, file_entries=file_entries)
         self._store.recover(clean=True)
         self._segment = self._store.segment
@@ -36,35 +54,63 @@ class Serving:
         self._segment.begin_incarnation(COORDINATOR.slot)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.setblocking(False)
-        self._loop = BinaryFront(
-            self._segment, 0, [(self._listener, False)], os.fsencode(self._store.log_folder),
-            os.fsencode(self._store.queue_folder), store_address=("127.0.0.1", 10911), cluster="C",
-            file_entries=self._store.file_entries, connection_max=64, held_max=held_max,
-            body_bytes_max=4 << 20, seed=1, connection_memory_bytes=connection_memory_bytes,
-            region="R", trace_on=True, idle_ms_max=600_000, memory_bytes=1 << 30,
-            memory_count_max=32, memory_bytes_max=1 << 18, disk_count_max=32,
-            disk_bytes_max=1 << 18, replay_count_max=32, replay_bytes_max=1 << 18,
-            long_polling=True, short_polling_ms=1000)
+        self._loop = self._begun(**settings)
         if front is not None:
             self._loop.listen(front)
         self.rings = CoordinatorRings(self._segment)
         self._figures = FigureSlots(self._segment)
+
+    def _begun(self, **settings: int) -> BinaryFront:
+        values = {"held_max": 8, "memory_bytes_max": 1 << 18, "replay_count_max": 32,
+                  "replay_bytes_max": 1 << 18, "connection_memory_bytes": 1 << 28} | settings
+        return BinaryFront(
+            self._segment, 0, [(self._listener, False)], os.fsencode(self._store.log_folder),
+            os.fsencode(self._store.queue_folder), store_address=("127.0.0.1", 10911), cluster="C",
+            file_entries=self._store.file_entries, connection_max=64, body_bytes_max=4 << 20,
+            seed=1, region="R", trace_on=True, idle_ms_max=600_000, memory_bytes=1 << 30,
+            memory_count_max=32, disk_count_max=32, disk_bytes_max=1 << 18, long_polling=True,
+            short_polling_ms=1000, **values)
 
     @property
     def store(self) -> Run:
         """For a writer and a dispatcher beside it."""
         return self._store
 
-    def connect(self) -> Peer:
+    def open_topic(self, end: int = 0) -> None:
+        """Topic T with one queue, and group G; the log is there up to `end`."""
+        tables = TableWriter(self._segment)
+        tables.publish_topic("T", read_queues=1, write_queues=1, perm=6)
+        tables.publish_group("G")
+        self._store.writer("async", end).finish()
+
+    @property
+    def address(self) -> str:
         host, port = self._listener.getsockname()
-        return Peer(f"{host}:{port}")
+        return f"{host}:{port}"
+
+    def connect(self, **options: Any) -> Peer:
+        return Peer(self.address, **options)
 
     def turn(self) -> None:
         self._loop.run(1)
 
     def one_turn(self) -> None:
-        """One turn of the loop at most: none in the millisecond of the last one."""
-        self._loop.run(0)
+        """One turn of the loop, in the next millisecond."""
+        before = self._loop.turns
+        while self._loop.turns == before:
+            self._loop.run(0)
+
+    def secure(self, context: TlsContext, mode: int) -> None:
+        self._loop.secure(mode, context, 60_000, 100)
+
+    def read_ahead(self, path: Path) -> None:
+        """By its thread, which a named pipe stops until it is opened for writing."""
+        self._loop.read_ahead(bytes(path))
+
+    @property
+    def memory_bytes(self) -> int:
+        """That connections have taken."""
+        return self._loop.memory_bytes
 
     def figure(self, name: str) -> int:
         return self._figures.total(name)
@@ -76,7 +122,7 @@ class Serving:
     def works(self, slot: int) -> None:
         self._segment.disarm(slot)
 
-    def send(self, peer: Peer, data: bytes) -> None:
+    def send(self, peer: Peer | Pieces, data: bytes) -> None:
         """Bytes of a client; the loop takes what does not fit into the socket."""
         left = memoryview(data)
         peer.socket.settimeout(0)
@@ -98,6 +144,10 @@ class Serving:
             if len(found) >= count:
                 return found
         raise AssertionError(f"{len(found)} of {count} frames came")
+
+    def begin_anew(self) -> None:
+        """Another loop, which gives its connections the ids of the first one's."""
+        self._loop = self._begun()
 
     def another_coordinator(self) -> None:
         """The coordinator dies, with what it has not put into its rings; another one begins."""

@@ -57,6 +57,24 @@ def test_no_answer_is_made_of_parts_of_two_coordinators(tmp_path: Path, size: in
         assert answer == whole, (len(answer), len(whole))
 
 
+def test_the_rest_of_an_answer_without_its_beginning_is_dropped(tmp_path: Path) -> None:
+    """A serving process begins anew in the middle, with a connection that has the old one's id."""
+    serving = Serving(tmp_path)
+    asked = encode(request(Code.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}))
+    with serving.connect() as peer:
+        peer.send(asked)
+        connection = serving.forwarded()[0].connection
+        serving.rings.send(connection, encode(Command(0, body=b"a" * 3 * RING_BYTES)))
+        serving.turn()
+        serving.begin_anew()
+    with serving.connect() as peer:
+        peer.send(asked)
+        assert serving.forwarded()[0].connection == connection
+        whole = encode(Command(Code.NOTIFY_CONSUMER_IDS_CHANGED, body=b"b" * 300_000))
+        serving.rings.send(connection, whole)
+        assert received(serving, peer) == whole
+
+
 def received(serving: Serving, peer: Peer) -> bytes:
     """The next frame for a client; the loop and the rings are turned meanwhile."""
     for _ in range(500):

@@ -14,9 +14,8 @@ WAIT = 40                           # to be accepted
 OLD = 20                            # that are there before
 A_TURN = 14                         # that a turn accepts, at most
 ENDS_A_TURN = 6                     # that a turn closes, at most
-A_MILLISECOND = 2 * A_TURN          # that are accepted of a crowd that waits, at most
 TURNS_MAX = 200_000
-ATTEMPTS = 50                       # a machine that does other work may take long for a turn
+ATTEMPTS = 50
 
 
 def test_a_turn_accepts_few_of_those_that_wait_and_the_next_ones_the_rest(tmp_path: Path) -> None:
@@ -67,20 +66,28 @@ def test_a_turn_closes_few_of_those_that_end_at_once(tmp_path: Path) -> None:
 
 
 def test_a_crowd_waits_for_its_share_only_while_somebody_else_waits(tmp_path: Path) -> None:
-    """The processes that work for others: all sleep, or one is awake."""
+    """
+    The processes that work for others: all sleep, or one is awake. A machine with other work may
+    take as long for a turn as the rest lasts: hence several attempts.
+    """
     serving = Serving(tmp_path)
     for process in (WRITER, DISPATCHER, COORDINATOR):
         serving.sleeps(process.slot)
-    assert max(_accepted_in_a_millisecond(serving) for _ in range(ATTEMPTS)) == WAIT
+    assert min(_turns_that_accept_nobody(serving) for _ in range(ATTEMPTS)) == 0
     for process in (WRITER, DISPATCHER, COORDINATOR):
         serving.works(process.slot)
-        assert min(_accepted_in_a_millisecond(serving) for _ in range(ATTEMPTS)) <= A_MILLISECOND
+        assert any(_turns_that_accept_nobody(serving) for _ in range(ATTEMPTS))
         serving.sleeps(process.slot)
 
 
 def test_a_crowd_that_waits_is_served_now_and_then_however_many_end(tmp_path: Path) -> None:
     """Ends are counted for it, too: else it would wait until all are done."""
     serving = Serving(tmp_path)
+    assert any(0 < _fewest_before_a_crowd(serving) < OLD for _ in range(ATTEMPTS))
+
+
+def _fewest_before_a_crowd(serving: Serving) -> int:
+    """How many of OLD connections that end are left when a crowd without a share is accepted."""
     with contextlib.ExitStack() as new:
         with contextlib.ExitStack() as old:
             for _ in range(OLD):
@@ -101,19 +108,29 @@ def test_a_crowd_that_waits_is_served_now_and_then_however_many_end(tmp_path: Pa
             least = min(least, serving.figure("connections"))
             if serving.figure("connections") > least:
                 break
-        assert 0 < least < OLD
+        else:
+            least = 0
+    _until(serving, 0)
+    return least
 
 
-def _accepted_in_a_millisecond(serving: Serving) -> int:
-    """Of a crowd that has had its share, and ends."""
+def _turns_that_accept_nobody(serving: Serving) -> int:
+    """While some of a crowd wait, which ends afterwards: the next one has had its share."""
+    rests = 0
     with contextlib.ExitStack() as peers:
         for _ in range(WAIT):
             peers.enter_context(serving.connect())
-        serving.turn()
-        accepted = serving.figure("connections")
-        _until(serving, WAIT)
+        accepted = 0
+        for _ in range(TURNS_MAX):
+            before = accepted
+            serving.one_turn()
+            accepted = serving.figure("connections")
+            if accepted == WAIT:
+                break
+            rests += accepted == before
+        assert accepted == WAIT
     _until(serving, 0)
-    return accepted
+    return rests
 
 
 def _until(serving: Serving, connections: int) -> None:

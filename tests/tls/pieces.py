@@ -9,14 +9,28 @@ DEADLINE_S = 60.0
 
 
 class Pieces:
-    """One connection; a context of the client's side; source: an address of this machine."""
+    """
+    One connection; a context of the client's side; source: an address of this machine; session: of
+    an earlier connection.
+    """
 
-    def __init__(self, address: str, context: ssl.SSLContext, *, source: str = "") -> None:
+    def __init__(self, address: str, context: ssl.SSLContext, *, source: str = "",
+                 session: ssl.SSLSession | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), DEADLINE_S, (source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host,
+                                     session=session)
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        return self._tls.session
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether its handshake resumed the session."""
+        return self._tls.session_reused is True
 
     def hello(self) -> bytes:
         """What the handshake begins with, not sent."""

@@ -49,7 +49,7 @@ class Desk:
                  reserved_ms: int = HOURS_72_MS, **sizes: Any) -> None:
         self.root, self.check_max, self.mode, self.sizes = root, check_max, mode, sizes
         self.reserved_ms = reserved_ms
-        self.ahead_ms = 0
+        self.ahead_ms = self.steady_ms = 0
         self.known = (0, 0)                      # what the coordinator has heard
         self.begin((0, 0))
 
@@ -142,12 +142,16 @@ class Desk:
         self.write()
         self.dispatch()
 
-    def turn(self) -> bool:
-        """A step of a round; a new one begins when there is none. True: it is over."""
+    def turn(self, pass_ms: int = 4) -> bool:
+        """
+        A step of a round; a new one begins when there is none. True: it is over. pass_ms: of the
+        clock of the check's pace, before it.
+        """
         if not self.in_round:
             self.check.round_begin()
             self.in_round = True
-        if self.check.turn():
+        self.steady_ms += pass_ms
+        if self.check.turn(self.steady_ms):
             self.in_round = False
             return True
         return False

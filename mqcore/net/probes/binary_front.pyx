@@ -47,6 +47,7 @@ from mqcore.net.requests cimport (
     SendAnswer,
     SendRequest,
 )
+from mqcore.net.serving.cold cimport cold_ask
 from mqcore.net.serving.handler cimport RequestHandler, front_ask, front_command
 from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.serving.peer cimport peer_of
@@ -359,3 +360,18 @@ cdef class BinaryFront(ServingLoop):
         if not transport_listen(&self.s.transport, listener.fileno(), KIND_OTHER):
             raise OSError("epoll")
         self.listeners.append((listener, False))
+
+    def read_ahead(self, bytes path) -> None:
+        """Asks the thread for a file: a named pipe stops it until the pipe is opened (cold J2)."""
+        if cold_ask(self.s.reader.cold_reader, path, -1, 0, 1) == 0:
+            raise OSError("too many reads wait")
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of all connections (memory N11)."""
+        return self.s.transport.memory_used
+
+    @property
+    def turns(self) -> int:
+        """That were begun."""
+        return self.s.transport.turn

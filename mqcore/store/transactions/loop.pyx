@@ -29,7 +29,6 @@ from mqcore.store.queue.half_queue cimport (
     half_read_ops,
 )
 from mqcore.store.transactions.check_round cimport (
-    FLIGHTS,
     LANDING_NOT_YET,
     LANDING_NO_ROOM,
     STEP_DONE,
@@ -115,10 +114,13 @@ cdef class TransactionCheckLoop:
         """A round over what is stored now; `run` works on it."""
         round_begin(self.round, self.now_ms())
 
-    def turn(self) -> bool:
-        """One step of the round, without sleep, for tests that turn it by hand; True: it is over."""
+    def turn(self, int64_t steady) -> bool:
+        """
+        One step of the round, without sleep, for tests that turn it by hand; True: it is over.
+        steady: the clock of its pace.
+        """
         cdef int result
-        self.round.budget = FLIGHTS
+        keep_pace(self.round, steady)
         result = round_step(self.round, self.now_ms())
         self.tell_coordinator()
         if result != STEP_DONE:
