@@ -2,8 +2,9 @@
 As much HTTP as a probe and a scraper need: GET and HEAD over HTTP/1.0 and 1.1, without a body.
 
 A connection has a limit for its head, its idle time and the time that its answer takes. With all
-connections in use a new one replaces the one that has been idle longest, so that idle clients keep
-no probe out. A listener for programs of this machine answers only a request that names it by an
+connections in use a new one replaces the one that has been idle longest; without an idle one, the
+one whose answer takes longest. So neither idle clients nor those that read slowly keep a probe out.
+A listener for programs of this machine answers only a request that names it by an
 address or as localhost: a web page whose host name resolves to this machine gets no answer (DNS
 rebinding).
 """
@@ -22,6 +23,7 @@ HEAD_BYTES_MAX = 8_192
 CONNECTIONS_MAX = 16                   # each may hold a whole scrape while it is sent
 IDLE_S = 120.0                         # between two scrapes, which are a minute apart at most
 SEND_S = 30.0                          # for a piece of an answer
+SENDING_S = 0.5                        # for a whole one, where no connection is free or idle
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -63,6 +65,7 @@ class HttpServer:
         self._own_machine = own_machine
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: dict[asyncio.Task[None], None] = {}      # without a request, oldest first
+        self._sending: dict[asyncio.Task[None], float] = {}  # since then, oldest first
 
     async def start(self, listener: socket.socket) -> None:
         self._server = await asyncio.start_server(self._meet, sock=listener, limit=HEAD_BYTES_MAX)
@@ -77,13 +80,12 @@ class HttpServer:
         task = asyncio.current_task()
         assert task is not None
         if len(self._tasks) >= CONNECTIONS_MAX:
-            if not self._idle:
+            replaced = self._replaceable()
+            if replaced is None:
                 writer.transport.abort()
                 return
-            oldest = next(iter(self._idle))
-            del self._idle[oldest]
-            self._tasks.discard(oldest)
-            oldest.cancel()
+            self._forget(replaced)
+            replaced.cancel()
         self._tasks.add(task)
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError,
@@ -91,10 +93,21 @@ class HttpServer:
                 while await self._one(task, reader, writer):
                     pass
         finally:
-            self._idle.pop(task, None)
-            self._tasks.discard(task)
+            self._forget(task)
             writer.transport.abort() if writer.transport.get_write_buffer_size() \
                 else writer.close()
+
+    def _replaceable(self) -> asyncio.Task[None] | None:
+        """The connection that a new one may replace."""
+        if self._idle:
+            return next(iter(self._idle))
+        task, since = next(iter(self._sending.items()), (None, 0.0))
+        return task if asyncio.get_running_loop().time() - since >= SENDING_S else None
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._idle.pop(task, None)
+        self._sending.pop(task, None)
+        self._tasks.discard(task)
 
     async def _one(self, task: asyncio.Task[None], reader: asyncio.StreamReader,
                    writer: asyncio.StreamWriter) -> bool:
@@ -113,7 +126,11 @@ class HttpServer:
                               f"expected a head of at most {HEAD_BYTES_MAX} bytes")
         except BadRequestError as error:
             answer = _refused(HTTPStatus.BAD_REQUEST, str(error))
-        return await self._send(writer, answer, asked, with_body=with_body)
+        self._sending[task] = asyncio.get_running_loop().time()
+        try:
+            return await self._send(writer, answer, asked, with_body=with_body)
+        finally:
+            self._sending.pop(task, None)
 
     def _understood(self, head: bytes) -> tuple[str, Asked]:
         """Method and request. Raises BadRequestError."""
