@@ -63,7 +63,7 @@ cdef struct Found:                    # what one look at a queue gave
     int64_t bytes
     int64_t examined                  # entries looked at
     bint gone                         # the last one that is left out was deleted already
-    bint unreadable                   # a file is there and cannot be read now: nothing is skipped
+    bint unreadable                   # a file cannot be read now, or is missing: nothing is skipped
     int64_t damaged                   # the walk ended at a message that is not whole, there; -1: no
     bint far                          # the last entry lies far behind the log's end (broker.md 6.2)
     int64_t cold_job                  # nothing was found yet, and this job has to be finished first

@@ -217,7 +217,9 @@ cdef int32_t read_entries(StoreReader* reader, int32_t queue, int64_t offset, in
     if got < 0:
         got = queue_read(&reader.queues, queue, offset, count, reader.entries)
         if got < 0 and found.examined == 0:
-            found.unreadable = reader.queues.open.failure != ENOENT
+            # a file of what has expired since the pull's check is none that is missing
+            found.unreadable = reader.queues.open.failure != ENOENT or (
+                load_i64_acquire(&reader.shm.queues[queue].min_offset) <= offset)
     return max(got, 0)
 
 
