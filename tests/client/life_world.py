@@ -159,6 +159,10 @@ class LifeBroker:
         self.ended = asyncio.Event()
         self.is_up = True
 
+    def forget(self) -> None:
+        """Its coordinator is killed and begins anew: connections, and pulls under way, stay."""
+        self.bench = self._made()
+
     async def pull(self, command: Command) -> Command:
         ext = command.ext or {}
         flags, queue_id = int(ext["sysFlag"]), int(ext["queueId"])

@@ -159,7 +159,8 @@ class Life:
     async def live(self) -> None:
         for _ in range(STEPS):
             name = self.dice.choice(("join", "join", "leave", "crash", "idle", "idle", "send",
-                                     "send", "old", "expire", "restart", "kill", "grow", "reset"))
+                                     "send", "old", "expire", "restart", "kill", "blink",
+                                     "grow", "reset"))
             self.story.append(f"{self.world.loop.now:.0f}: {name}")
             await getattr(self, name)()
 
@@ -224,6 +225,15 @@ class Life:
 
     async def kill(self) -> None:
         await self.restart(killed=True)
+
+    async def blink(self) -> None:
+        """Only the process that has the offsets is killed, at one broker."""
+        broker = self.dice.choice(list(self.world.brokers.values()))
+        for queue, java in self.java.items():
+            if queue.broker_name == broker.name:
+                java.lose(self.world.loop.now)
+        broker.forget()
+        await asyncio.sleep(self.dice.choice((0, 1, 10)))
 
     async def come(self) -> None:
         """A member joins, and has sent its first pulls."""
