@@ -5,14 +5,17 @@ refuses it calls damaged.
 """
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from mqcore.store import last_run
 from mqcore.store.log.owner import mark_alone
 from mqcore.store.recovery import queue_ends
 from mqcore.store.recovery.errors import DamagedStoreError
@@ -118,6 +121,49 @@ def test_an_end_of_the_log_that_only_the_last_stop_tells_of_is_missed(store: Sto
     repair(store.root, store.root.with_name("found"), dry=False, index=False)
     assert not is_damaged(verify(store.root, index=False))
     assert started(store, True) == ""
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("gone", [1, 2, 99], ids=["last-segment", "two-segments", "all"])
+def test_segments_that_were_on_the_disk_and_are_gone_are_missed(
+    gone: int, clean: bool, store: Store,
+) -> None:
+    mark_alone(store.root / "lock")
+    ends = dataclasses.replace(queue_ends.read(store.ends), flushed=store.end)
+    queue_ends.write(store.ends, ends, time.time_ns())
+    if not clean:
+        last_run.mark(store.root / "abort", "async")
+    for path in sorted((store.root / "commitlog").iterdir())[-gone:]:
+        path.unlink()
+
+    assert is_damaged(verify(store.root, index=False))
+    with pytest.raises(DamagedStoreError, match=r"commitlog.*(gone|damage)"):
+        store.start(clean=clean, ends=ends)
+    repair(store.root, store.root.with_name("found"), dry=False, index=False)
+    assert not is_damaged(verify(store.root, index=False))
+    store.start(clean=clean, ends=queue_ends.read(store.ends) if store.ends.exists() else None)
+
+
+@pytest.mark.parametrize("gone", [1, 2, 99], ids=["last-segment", "two-segments", "all"])
+def test_queues_miss_segments_in_the_boot_that_wrote_them(gone: int, store: Store) -> None:
+    """A process that was killed soon after its start has left no other word."""
+    segments = sorted((store.root / "commitlog").iterdir())
+    for path in segments[-gone:]:
+        path.unlink()
+
+    with pytest.raises(DamagedStoreError, match=r"consume queue.*records are gone"):
+        store.start(clean=False, same_boot=True)
+    whole = sum(path.stat().st_size for path in segments[:-gone])
+    _, found = store.start(clean=False)                        # after a power cut
+    assert whole - 16384 < found.end <= whole or gone == 99
+
+
+def test_the_checkpoint_of_any_broker_says_that_a_log_without_segments_had_records(
+    store: Store,
+) -> None:
+    shutil.rmtree(store.root / "commitlog")
+    with pytest.raises(DamagedStoreError, match="no segment of the commit log, and the checkpoint"):
+        store.start(clean=False, flushed_ms=1)
 
 
 @pytest.mark.slow

@@ -38,6 +38,7 @@ cdef class QueueRecovery:
     cdef int64_t file_entries
     cdef int64_t limit                # of the log, in bytes: entries that point behind it go
     cdef int64_t log_end              # no record lies behind it
+    cdef int64_t beyond               # where an entry points behind all segments, 0: none was met
     cdef int64_t known_first           # as the last run left the log
     cdef int64_t known_end            # of the log when the last run left the queues so, 0: not known
     cdef FoundQueue* found

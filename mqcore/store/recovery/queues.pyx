@@ -32,7 +32,7 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.topic_names cimport is_schedule_topic
 
-from mqcore.store.recovery.errors import DamagedStoreError
+from mqcore.store.recovery.errors import DamagedStoreError, what_to_do
 from mqcore.store.recovery.readers import side_by_side
 
 cdef enum:
@@ -117,6 +117,16 @@ cdef class QueueRecovery:
         for number in range(self.shm.head.queue_count):
             furthest = max(furthest, self.found[number].last_end)
         return furthest
+
+    def judge_beyond(self, log_folders) -> None:
+        """
+        After `load`, in the boot that wrote the log: each segment is there that an entry points
+        into. Raises DamagedStoreError.
+        """
+        if self.beyond > 0:
+            raise DamagedStoreError(
+                f"{log_folders}: a consume queue points to log position {self.beyond}, and there is "
+                f"no segment behind {self.limit}: records are gone. {what_to_do(log_folders)}")
 
     def on_disk(self) -> list[int]:
         """The numbers of the queues that have a folder and are not as known."""
@@ -231,6 +241,8 @@ cdef class QueueRecovery:
             else:
                 high = middle
                 memcpy(behind, raw, CQ_ENTRY_SIZE)
+                if item.record_size > 0 and item.log_position >= self.limit:
+                    self.beyond = item.log_position
         zeros_behind[0] = True
         for middle in range(CQ_ENTRY_SIZE):
             if behind[middle] != 0:

@@ -55,8 +55,7 @@ from mqcore.store.record cimport (
 )
 from mqcore.store.recovery.compare cimport NO_LIFE, QueueComparison
 from mqcore.store.recovery.recovered import Recovered, segments
-from mqcore.store.recovery.errors import DamagedStoreError, what_to_do
-
+from mqcore.store.recovery.errors import DamagedStoreError, judge_empty, what_to_do
 
 cdef enum:
     STRETCH_BYTES = 128 << 20         # of the log, at each end, held against the queues
@@ -70,7 +69,6 @@ REASONS = {
     PARSE_BAD_CHECKSUM: "a record with other bytes than its checksum was made of",
     PARSE_NO_CHECKSUM: "a record without its checksum",
 }
-
 
 cdef class Recovery:
     """
@@ -164,6 +162,8 @@ cdef class Recovery:
         if not alone:
             self.entries.distrust(starts, ends.flushed if ends is not None else -1)
         if not starts:
+            judge_empty(self.log_folders, ends, flushed_ms,
+                        self.queues.folder if clean or same_boot else "")
             self.queues.remove_all()
             return self.finish(0, 0, 0, 0, "")
         if ends is not None:
@@ -178,7 +178,8 @@ cdef class Recovery:
         check_from = self.check_from(starts, self.queues.load(ends.end if exact else limit), limit,
                                      clean, checkpoint_ms)
         if ends is not None and not clean and first <= ends.end:
-            if ends.end <= (limit if same_boot else ends.flushed) and self.ends_a_record(ends.end):
+            if ends.end <= (limit if same_boot else min(limit, <int64_t>ends.flushed)) and (
+                    self.ends_a_record(ends.end)):
                 check_from = ends.end
                 self.last_time_ms = flushed_ms
             check_from = min(check_from, <int64_t>ends.end)
@@ -189,9 +190,9 @@ cdef class Recovery:
         if same_boot and alone:
             self.judge_same_boot(starts, end, limit, torn)
         torn = self.judge_end(starts, end, limit, torn, clean, flushed_ms, unsynced_bytes_max)
-        if torn and alone and ends is not None and end < ends.flushed <= limit:
+        if alone and not clean and ends is not None and end < ends.flushed:
             raise DamagedStoreError(self.damage_at(
-                end, f"{torn}, and the log was on the disk up to {ends.flushed}"))
+                end, f"{torn or 'nothing'}, and the log was on the disk up to {ends.flushed}"))
         if clean and ends is not None and ends.end > end:
             raise DamagedStoreError(
                 f"{self.log_folders}: the log ends at position {end}, and it ended at {ends.end} when "
@@ -315,6 +316,7 @@ cdef class Recovery:
         """
         cdef int64_t start, behind
         self.judge_entries(end, limit)
+        self.queues.judge_beyond(self.log_folders)
         for start in starts:
             if start + self.shm.head.segment_size <= end:
                 continue

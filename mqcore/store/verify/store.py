@@ -242,7 +242,7 @@ class Verification:
                                 "no segment, expected those to which the consume queues point")
             return
         rest = walker.rest()
-        self._records_gone(figures, torn=rest >= 0)
+        self._records_gone(figures)
         if rest >= 0 and figures["end_result"] != UNREADABLE:
             what = RESULTS.get(figures["end_result"], "bytes that are no record")
             place = context.log(figures["end"])
@@ -263,16 +263,14 @@ class Verification:
             self.report.add(MEND if self.unclean else NOTE, f"commitlog/{ahead[0]:020d}", None,
                             "made ahead and empty; removed at the next start")
 
-    def _records_gone(self, figures: dict[str, int], *, torn: bool) -> None:
+    def _records_gone(self, figures: dict[str, int]) -> None:
         """Whether the last run has left word of a longer log: no start goes on then."""
         ends = queue_ends.read(self.root / "config" / queue_ends.NAME)
         if ends is None:
             return
-        limit = self.files.segments[-1][0] + self.files.segments[-1][1]
         if not self.unclean and ends.end > figures["end"]:
             left = f"it ended at {ends.end} when the broker was stopped"
-        elif self.unclean and self.ours and self.checksums and torn and (
-                figures["end"] < ends.flushed <= limit):
+        elif self.unclean and self.ours and self.checksums and figures["end"] < ends.flushed:
             left = f"it was on the disk up to {ends.flushed}"
         else:
             return
