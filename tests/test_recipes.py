@@ -1,6 +1,7 @@
 """
 HACKING.md's recipes, followed to the letter in a copy of the project: a request that the
-coordinator answers, a native figure in `mqcore status`, a setting. What is edited is counted.
+coordinator answers, a native figure in `mqcore status`, a setting, a method of Admin. The edited
+files are counted.
 """
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from mqcore.broker.settings.load import defaults
 
 ROOT = Path(__file__).parents[1]
 HACKING = (ROOT / "HACKING.md").read_text(encoding="utf-8")
-FILES_MAX = 6                      # edited by hand for all three
+FILES_MAX = 9                      # edited by hand for all four
 COPIED = ("mqcore", "workers", "config", "docs", "tests/broker", "tests/__init__.py", "HACKING.md")
 
 
@@ -33,7 +34,7 @@ class Edit(NamedTuple):
     text: str
 
 
-REQUEST, FIGURE, SETTING = "A request that", "A figure in", "A setting"
+REQUEST, FIGURE, SETTING, METHOD = "A request that", "A figure in", "A setting", "A method of"
 EDITS = (
     Edit(REQUEST, "mqcore/wire/codes.py", "LITE_PULL_MESSAGE = 361\n",
          "    GET_TOPIC_COUNT = 32999            # not in RocketMQ\n"),
@@ -61,14 +62,29 @@ def topic_count(core: Core, request: Request) -> Answer:
          '    topic_count_key: Name = "topicCount"\n'),
     Edit(SETTING, "config/broker.toml", "\ndelay_offsets_persist_interval_ms = 10000\n",
          "# What the answer to GET_TOPIC_COUNT calls the count.\ntopic_count_key =\n"),
+    Edit(METHOD, "mqcore/client/admin/topics.py",
+         "for name, value in table.items()), key=lambda topic: topic.name))\n", '''
+    @limited
+    async def topic_count(self, broker: str) -> int:
+        """How many topics a broker has."""
+        target = await self._address(broker)
+        answer = await self._ask(target.address, RequestCode.GET_TOPIC_COUNT)
+        return document(answer, target.address).number("topicCount")
+'''),
+    Edit(METHOD, "mqcore/client/admin/blocking.py",
+         "topic_configs: Final = _waits(AsyncAdmin.topic_configs)\n",
+         "    topic_count: Final = _waits(AsyncAdmin.topic_count)\n"),
+    Edit(METHOD, "docs/client/admin.md", "`topic_stats`, `topic_configs`, ", "`topic_count`, "),
 )
 # Facts that are written once.
-ONCE = {"32999": "mqcore/wire/codes.py", "topicCount": "mqcore/broker/settings/model.py",
+ONCE = {"32999": "mqcore/wire/codes.py", "topic_count_key: ": "mqcore/broker/settings/model.py",
         "Figure(16": "mqcore/figures.py", "What the answer to": "config/broker.toml"}
 LOOK = '''
 import json, sys
 from pathlib import Path
 from mqcore.admin.status import describe
+from mqcore.client.admin import Admin
+from mqcore.testing import MemoryBroker
 from mqcore import figures, layout
 from mqcore.participants import SERVING
 from mqcore.shm.segment import Segment
@@ -85,7 +101,10 @@ try:
     status = describe(sys.argv[1])
 finally:
     segment.unlink()
+with MemoryBroker() as broker, Admin(broker.namesrv) as admin:
+    by_method, all_topics = admin.topic_count(broker.broker), admin.topic_configs(broker.broker)
 print(json.dumps({
+    "by_method": by_method, "topics": len(all_topics),
     "file": figures.__file__, "count": len(bench.broker.core.topics.all()),
     "answer": fastjson.loads(bench.ask(RequestCode.GET_TOPIC_COUNT).body),
     "shown": status["serving"]["empty_bodies"], "constants": figures.declarations()}))
@@ -137,6 +156,10 @@ def test_the_request_is_answered_and_reads_the_setting(seen: dict[str, Any]) -> 
     assert seen["answer"] == {"topicCount": seen["count"]}
 
 
+def test_the_method_asks_a_broker_by_the_request(seen: dict[str, Any]) -> None:
+    assert 0 < seen["by_method"] == seen["topics"]
+
+
 def test_the_request_is_in_the_table_of_codes(copy: Path) -> None:
     assert ("| 32999 | GET_TOPIC_COUNT | B `topic`, not in RocketMQ |"
             in (copy / "HACKING.md").read_text(encoding="utf-8"))
@@ -162,7 +185,7 @@ def test_hacking_names_every_file_that_is_edited() -> None:
         recipe = re.search(rf"^### {edit.recipe}.*?(?=^##)", HACKING, re.M | re.S)
         assert recipe is not None
         assert edit.file.endswith(".pyx") or any(
-            f"`{name}`" in recipe[0] for name in (edit.file, f"{Path(edit.file).parent}/")
+            name in recipe[0] for name in (f"`{edit.file}`", f"`{Path(edit.file).parent}/")
         ), edit.file
 
 

@@ -1,7 +1,7 @@
 """
 The access files whose rules are in force, in memory that processes of a run inherit.
 
-A successor that begins while a file cannot be used goes on with these. They hold keys: the memory
+A successor that begins while a file cannot be used continues with these. They hold keys: the memory
 has no name, and ends with the process that made it and its children.
 """
 from __future__ import annotations

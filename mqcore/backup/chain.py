@@ -1,4 +1,4 @@
-"""A folder of backups: which there are, and what each goes on from."""
+"""A folder of backups: which there are, and what each continues from."""
 from __future__ import annotations
 
 import os
@@ -47,7 +47,7 @@ class Backups:
         return self._known(id_)[0]
 
     def sum_of(self, id_: str) -> int:
-        """The sum over a backup's manifest, by which those that go on from it know it."""
+        """The sum over a backup's manifest, by which those that continue from it know it."""
         return self._known(id_)[1]
 
     def _known(self, id_: str) -> tuple[Manifest, int]:
@@ -64,7 +64,7 @@ class Backups:
         return self._read[id_]
 
     def chain(self, manifest: Manifest) -> list[Manifest]:
-        """A backup and those that it goes on from, the newest first. Raises BadBackupError."""
+        """A backup and those that it continues from, the newest first. Raises BadBackupError."""
         found = [manifest]
         while found[-1].parent:
             child = found[-1]
@@ -83,7 +83,7 @@ class Backups:
         return found
 
     def needed_by(self, manifest: Manifest) -> set[str]:
-        """Those that it has parts in, and that it goes on from. Raises BadBackupError."""
+        """Those that it has parts in, and that it continues from. Raises BadBackupError."""
         return {one.id for one in self.chain(manifest)} | {
             part.backup for entry in manifest.files for part in entry.parts}
 

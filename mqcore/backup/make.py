@@ -168,7 +168,7 @@ def to_folder(store: Path, folder: Path, *, log: LogFolders | None = None,
     incremental  only what is new since the last backup there; without one, all
     copy         nothing is linked or cloned
     damaged      a log with records that are not whole is taken as it is
-    keep         of all backups there, so many of the newest stay, and what they go on from
+    keep         of all backups there, so many of the newest stay, and what they continue from
     rate         bytes read a second at most; told: called with how many were read
 
     Raises BackupError, OSError; nothing is left behind then.

@@ -77,7 +77,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
     last_time_ms   store time of the youngest record
     damage         of the log, as it was found, "": none
     alone          checksums beside the log are of all that is in it
-    parent         the backup that this one goes on from, "": none; parent_sum: of its manifest
+    parent         the backup that this one continues from, "": none; parent_sum: of its manifest
     """
 
     version: int
@@ -115,7 +115,7 @@ class _Sealed(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def part_name(entry: str, part: Part) -> str:
-    """Below its backup's folder: the file's own name, with where it goes on behind the first."""
+    """Below its backup's folder: the file's own name, with where it continues behind the first."""
     return entry if part.start == 0 else f"{entry}@{part.start}"
 
 

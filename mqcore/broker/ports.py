@@ -107,7 +107,7 @@ class StoreReader(Protocol):
 
 
 class Background(Protocol):
-    """Work that goes on beside the requests."""
+    """Work that continues beside the requests."""
 
     def run(self, steps: Iterator[None], done: Callable[[OSError | None], None]) -> None:
         """

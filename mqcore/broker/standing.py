@@ -1,5 +1,5 @@
 """
-What a broker is in a run: a master that goes on, one that begins an epoch, or a slave.
+What a broker is in a run: a master that continues, one that begins an epoch, or a slave.
 
 Its settings say so at first; later the store does, which knows who led and who followed
 (epochs.py), and what an operator told it. No store that followed leads by accident: its master may

@@ -161,7 +161,7 @@ class Etcd:
         self._token = token
 
     def _post(self, path: str, body: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """What fails before the question has left goes on at the next address, once around."""
+        """What fails before the question has left continues at the next address, once around."""
         link = self._linked(deadline)
         headers = {"Content-Type": "application/json"}
         if self._token:

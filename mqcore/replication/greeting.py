@@ -10,7 +10,7 @@ and what its last bytes below the slave's end are, so that the slave can tell wh
     28            JSON: broker, cluster, role, segmentBytes, the epochs (epochs.py), and tells:
                   true when the master says what others have to a slave that asks
 
-A slave goes on where the two histories are one up to its end; else nothing is written.
+A slave continues where the two histories are one up to its end; else nothing is written.
 """
 from __future__ import annotations
 

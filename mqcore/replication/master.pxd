@@ -33,8 +33,9 @@
 #        bytes. Nobody else ever is.
 #   HM11  A slave that hands its log on counts nothing: its slaves have what their master may yet take back. It tells
 #        them what it shows itself (replica_gate G9, G10).
-#   HM12  What was there before this run began, or may come from the disk, is held against its checksums
-#        before it is sent, as for a pull (verifier.pxd). The first record that is wrong ends the link: nobody gets it.
+#   HM12  Records from before this run, and those that may come from the disk, are compared with
+#         their checksums before they are sent, as for a pull (verifier.pxd). The first wrong record
+#         ends the link, and is sent to no slave.
 #   HM13  Where the writer waits for slaves, it rings before it writes what somebody waits for
 #        (replica_gate G11): who was rung looks for that before it sleeps again (linger.pxd).
 #   HM14  Without a slave it rests (shm/segment.pxd): the log's growth does not wake it.

@@ -12,11 +12,12 @@
 #        when a call has brought it.
 #   CK5  A place that is left while its job runs takes no other before that has ended. After each job
 #        the loop's bell is rung.
-#   CK6  It does at most `rate` bytes a second, where that is said: a slave that catches up stands behind those
-#        who send. The pause is behind a job, whose answer is there already.
-#   CK7  What was judged stays in memory for who sends it, in one of KEPT_MAX pieces, while one is free: who gets it
-#        gets the very bytes that were judged, and both ends together spend less than with the file, whose pages the
-#        other end would copy one by one. A piece is the thread's until its answer is taken, then the asker's.
+#   CK6  It does at most `rate` bytes a second, where that is set: a slave that catches up stands
+#        behind senders. The pause follows a job, whose answer is there already.
+#   CK7  Judged bytes stay in memory for the sender, in one of KEPT_MAX pieces, while one is free:
+#        the slave gets the very bytes that were judged, and both ends spend less than with the
+#        file, whose pages the other end would copy one by one. A piece is the thread's until its
+#        answer is taken, then the asker's.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport LogState

@@ -1,4 +1,4 @@
-"""Errors that a Spark user reads: one line that says what and how to go on."""
+"""Errors that a Spark user reads: one line that says what and how to continue."""
 from __future__ import annotations
 
 import functools

@@ -189,7 +189,7 @@ class MemoryMessages:
         return True
 
     def grown(self, topic: str, queue_id: int) -> None:
-        """A message can be read: pulls that wait for it go on."""
+        """A message can be read: pulls that wait for it continue."""
         for waiting in self._waiting.get((topic, queue_id), ()):
             with contextlib.suppress(asyncio.InvalidStateError):
                 waiting.set_result(None)

@@ -2,7 +2,7 @@
 TLS of asyncio whose peers cannot send records without data for ever: key updates, empty records,
 attempts to renegotiate. The serving processes count in the same way (tls TL6).
 
-A client that goes on with a session does not show its certificate again: whether the time of that
+A client that continues with a session does not show its certificate again: whether the time of that
 one is over is looked at here. The serving processes give no sessions to such clients.
 """
 from __future__ import annotations

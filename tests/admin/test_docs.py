@@ -184,6 +184,21 @@ def test_the_process_table_names_every_worker_and_its_file() -> None:
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
+HOP = re.compile(r"`([a-z0-9_/]+\.(?:pyx|pxd|py)):([A-Za-z0-9_]+)`")
+
+
+def test_each_life_names_its_hops_and_they_exist() -> None:
+    lives = re.findall(r"^##+ (Life of [^\n]*)\n(.*?)(?=^##)", ARCHITECTURE, re.M | re.S)
+    assert len(lives) >= 11
+    for life, text in lives:
+        hops = HOP.findall(text)
+        assert len(hops) >= 3, life
+        wrong = [f"{file}:{name}" for file, name in hops if not re.search(
+            rf"^ *(?:async )?(?:def|cdef|cpdef)\b[^\n=]*\b{name}\(",
+            (ROOT / "mqcore" / file).read_text(encoding="utf-8"), re.M)]
+        assert wrong == [], life
+
+
 # -- all documents ---------------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ def test_a_probe_is_answered_while_every_connection_sends_to_a_slow_reader(
                 writer.write(LONG)
                 await reader.readexactly(100)
 
-            assert await probe(port) == b""                # all of them are within their time
+            assert await probe(port) == b""                # all are within their time
             monkeypatch.setattr(http_server, "SENDING_S", 0.0)
             for _ in range(3):
                 assert b"200 OK" in await probe(port)

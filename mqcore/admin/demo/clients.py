@@ -1,7 +1,7 @@
 """
 What the demo's producer and consumer processes run: `python -m mqcore.admin.demo.clients ROLE ...`.
 
-Each writes one JSON line for everything it saw, with a single write, before it goes on: a process
+Each writes one JSON line for everything it saw, with a single write, before it continues: a process
 that is killed has told all that it did. Times are wall clock, in seconds.
 """
 from __future__ import annotations

@@ -28,7 +28,7 @@ SMALL_STORE = (
 
 
 class DemoError(RuntimeError):
-    """The demo cannot go on; the text says what did not happen."""
+    """The demo cannot continue; the text says what did not happen."""
 
 
 def wait_until(what: str, condition: Callable[[], bool], moved: Callable[[], object],

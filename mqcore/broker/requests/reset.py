@@ -33,7 +33,7 @@ TO_THE_END = -1                                         # as a timestamp
 @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET)
 def reset_offsets(core: Core, request: Request) -> OutcomeJob:
     """
-    INVOKE_BROKER_TO_RESET_OFFSET (222): tell every consumer of a group where to go on (220).
+    INVOKE_BROKER_TO_RESET_OFFSET (222): tell every consumer of a group where to continue (220).
 
     Only a group that has an offset of each queue can be moved, and back alone unless it is forced.
     """
@@ -86,7 +86,7 @@ def reset_offsets(core: Core, request: Request) -> OutcomeJob:
 
 
 def _target(core: Core, topic: str, queue_id: int, timestamp_ms: int) -> int:
-    """Where a queue's consumer has to go on: never beyond the next message to be stored."""
+    """Where a queue's consumer has to continue: never beyond the next message to be stored."""
     bounds = core.ports.store.queue_range(topic, queue_id)
     end = bounds[1] if bounds is not None else 0
     if timestamp_ms == TO_THE_END:

@@ -72,7 +72,7 @@ class ClientCalls:
         return self._count
 
     def restart(self, first_opaque: int) -> None:
-        """Opaques go on from here."""
+        """Opaques continue from here."""
         self._opaque = first_opaque & _OPAQUE_MASK
 
     def call(

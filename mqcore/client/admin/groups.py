@@ -247,7 +247,7 @@ class Groups(Topics, Link):
         """Delete a group's settings; without `broker` also its topics of retries and dead letters.
 
         remove_offsets    delete what it committed as well; without that, a new group of the same
-                          name goes on there
+                          name continues there
         broker, cluster   as of `create_topic`
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """

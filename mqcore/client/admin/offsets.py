@@ -268,7 +268,7 @@ class Offsets(Groups, Link):
         self, group: str, topic: str, *, to: ResetTo, force: bool = True, dry_run: bool = False,
     ) -> OffsetReset:
         """
-        Let a group go on somewhere else in a topic (resetOffsetByTime, skipAccumulatedMessage).
+        Let a group continue somewhere else in a topic (resetOffsetByTime, skipAccumulatedMessage).
 
         to        "earliest", "latest", a time ("1h ago", an aware datetime): the message that was
                   stored nearest to it; or an offset, cut to what each queue has

@@ -29,7 +29,7 @@ from mqcore.client.consume.watch import Slow
 from mqcore.client.core import redelivery
 from mqcore.client.received import ReceivedMessage
 
-SLICE_S = 0.005                 # a worker goes on so long before the loop turns
+SLICE_S = 0.005                 # a worker continues so long before the loop turns
 THREAD_SLICE_S = 0.001
 OVERDUE_LOOK_S_MAX = 30.0
 

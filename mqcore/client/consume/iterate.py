@@ -65,7 +65,7 @@ class Delivery(Handed):
 
     @contextlib.asynccontextmanager
     async def processing(self) -> AsyncIterator[Self]:
-        """Leaving well acks it; an exception has it delivered again, and goes on."""
+        """Leaving well acks it; an exception has it delivered again, and continues."""
         try:
             with self._desk.consuming(self):
                 yield self
@@ -99,7 +99,7 @@ class BlockingDelivery(Handed):
 
     @contextlib.contextmanager
     def processing(self) -> Iterator[Self]:
-        """Leaving well acks it; an exception has it delivered again, and goes on."""
+        """Leaving well acks it; an exception has it delivered again, and continues."""
         try:
             with self._desk.consuming(self):
                 yield self
@@ -257,7 +257,7 @@ class AsyncConsumer(Role):
         self._member.resume()
 
     async def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at a time (client.md 4.15).
+        """Continue at what was stored at a time (client.md 4.15).
 
         start   a datetime, or epoch seconds
         Messages that are out have 10 s to be acked. Raises RocketMQError.
@@ -399,7 +399,7 @@ class Consumer(BlockingRole[AsyncConsumer]):
         LoopThread.shared().post(self._role.resume)
 
     def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at a time, as AsyncConsumer.reset_offsets."""
+        """Continue at what was stored at a time, as AsyncConsumer.reset_offsets."""
         self._call(self._role.reset_offsets, start)
 
     def __exit__(

@@ -275,7 +275,7 @@ class AsyncLitePullConsumer(Role):
         return await self._member.stored_offset(self._wrapped(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset in an assigned queue; what was pulled of it is forgotten. Raises
+        """Continue at this offset in an assigned queue; what was pulled of it is forgotten. Raises
         ClientError when it is not assigned or the offset lies outside of the queue."""
         self._life.check()
         wrapped = self._assigned(queue).queue
@@ -286,13 +286,13 @@ class AsyncLitePullConsumer(Role):
         await self._seek(wrapped, offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that can be read; raises as `seek`."""
+        """Continue at the first message that can be read; raises as `seek`."""
         self._life.check()
         wrapped = self._assigned(queue).queue
         await self._seek(wrapped, await pulling.min_offset(self._instance, wrapped))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message; raises as `seek`."""
+        """Continue behind the last message; raises as `seek`."""
         self._life.check()
         wrapped = self._assigned(queue).queue
         await self._seek(wrapped, await pulling.max_offset(self._instance, wrapped))
@@ -439,7 +439,7 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         return self._call(self._role.committed, queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at this offset in a queue, as AsyncLitePullConsumer.seek."""
+        """Continue at this offset in a queue, as AsyncLitePullConsumer.seek."""
         self._call(self._role.seek, queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
@@ -447,7 +447,7 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         self._call(self._role.seek_to_begin, queue)
 
     def seek_to_end(self, queue: MessageQueue) -> None:
-        """Go on behind the last message, as AsyncLitePullConsumer.seek_to_end."""
+        """Continue behind the last message, as AsyncLitePullConsumer.seek_to_end."""
         self._call(self._role.seek_to_end, queue)
 
     def offset_for_timestamp(self, queue: MessageQueue, timestamp: float) -> int:

@@ -206,7 +206,7 @@ class GroupMember:
 
     async def restart_at(self, offsets: Mapping[MessageQueue, int], *,
                          wait: float = RESET_WAIT_S) -> None:
-        """Go on at these offsets in queues that are held; they may be lower (client.md 4.15).
+        """Continue at these offsets in queues that are held; they may be lower (client.md 4.15).
 
         wait   seconds that running listener calls of these queues have to end
         Raises RocketMQError when the offsets cannot be stored.

@@ -188,7 +188,7 @@ class AsyncPushConsumer(Role):
         self._member.resume()
 
     async def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at a time (client.md 4.15).
+        """Continue at what was stored at a time (client.md 4.15).
 
         start   a datetime, or epoch seconds
         Running listener calls have 10 s to end. Raises RocketMQError when a broker cannot say.
@@ -285,7 +285,7 @@ class PushConsumer(BlockingRole[AsyncPushConsumer]):
         in_loop(self._role.resume)
 
     def reset_offsets(self, start: datetime | float) -> None:
-        """Go on at what was stored at a time, as AsyncPushConsumer.reset_offsets."""
+        """Continue at what was stored at a time, as AsyncPushConsumer.reset_offsets."""
         self._call(self._role.reset_offsets, start)
 
     def run(self) -> None:

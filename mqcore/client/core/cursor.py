@@ -52,7 +52,7 @@ class Cursor:
         self.seek(begin)
 
     def seek(self, offset: int) -> None:
-        """Go on at `offset`; what was pulled and not handed out is forgotten."""
+        """Continue at `offset`; what was pulled and not handed out is forgotten."""
         self.ask: int = offset                  # the offset to pull next
         self.generation += 1
         self.pulling = False

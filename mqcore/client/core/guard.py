@@ -9,7 +9,7 @@ log: Final = logging.getLogger("mqcore.client")
 
 
 def raised(error: BaseException, what: str, *details: object) -> None:
-    """Called with what a callback raised: logged as `what % details`, and the client goes on.
+    """Called with what a callback raised: logged as `what % details`, and the client continues.
 
     An exit that was asked for (SystemExit, KeyboardInterrupt) goes on from the event loop, once the
     client's own work of this turn is done; in a thread without a loop it is logged alone.

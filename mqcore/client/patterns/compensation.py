@@ -127,7 +127,7 @@ class Compensation:
 
         run_id   names it among the runs of this kind
         data     anything that JSON can say
-        The same call again goes on with a run that crashed, and tells the outcome of one that is
+        The same call again continues with a run that crashed, and tells the outcome of one that is
         finished or runs elsewhere. Raises ConfigError, and SQLAlchemyError when the database fails:
         the run is resumed then.
         """
@@ -157,7 +157,7 @@ class Compensation:
                 self._turn_back(row, "asked to be undone",
                                 row.due_ms if is_elsewhere else now_ms() + self._lease_ms)
             except _Lost:
-                return self.undo(run_id)        # it went on meanwhile
+                return self.undo(run_id)        # it continued meanwhile
             if not is_elsewhere:
                 self._advance(run_id, row.turn + 1)
         return self.get(run_id)
@@ -185,7 +185,7 @@ class Compensation:
                 count += self._resume(row)
             except ConfigError as error:
                 log.error("run %s of %s cannot go on: %s", row.run_id, self._name, error)
-            except Exception as error:      # of one run, and not of the database: others go on
+            except Exception as error:      # of one run, and not of the database: others continue
                 if _is_of_database(error):
                     raise
                 log.exception("run %s of %s cannot go on", row.run_id, self._name)
@@ -218,7 +218,7 @@ class Compensation:
         return [_seen(row, self._step_rows(row.run_id)) for row in rows]
 
     def try_again(self, run_id: str) -> bool:
-        """Have the job go on with the run `run_id` that is STUCK; whether it was. Raises
+        """Have the job continue with the run `run_id` that is STUCK; whether it was. Raises
         SQLAlchemyError."""
         runs, rows = self._runs, self._rows
         with begin(self._engine) as connection:
@@ -255,7 +255,7 @@ class Compensation:
     # -- a run -------------------------------------------------------------------------------------
 
     def _resume(self, row: Row[Any]) -> bool:
-        """Claim a run and go on with it; whether nobody else had."""
+        """Claim a run and continue with it; whether nobody else had."""
         runs = self._runs
         with begin(self._engine) as connection:
             is_ours = connection.execute(
@@ -267,7 +267,7 @@ class Compensation:
         return is_ours
 
     def _advance(self, run_id: str, turn: int) -> None:
-        """Go on until the run is finished, fails or is another's."""
+        """Continue until the run is finished, fails or is another's."""
         try:
             row = self._row(run_id)
             if row.turn == turn and row.state == RunState.RUNNING.value:

@@ -95,7 +95,7 @@ class IdempotentConsumer:
         """A listener for PushConsumer, concurrent or orderly, and for AsyncPushConsumer with
         run_in_thread=True: it calls `effect(message, connection)`.
 
-        What `effect` raises, Retry and Reject too, undoes the transaction and goes on to the
+        What `effect` raises, Retry and Reject too, undoes the transaction and continues to the
         consumer. Raises ConfigError.
         """
         check_function(effect, "effect")

@@ -125,7 +125,7 @@ class Outbox:
         return self._unpark(number, UNSENT)
 
     def drop(self, number: int) -> bool:
-        """Give the parked message with this `number` up for good: those behind it go on. Whether
+        """Give the parked message with this `number` up for good: those behind it continue. Whether
         there was one. Raises SQLAlchemyError."""
         return self._unpark(number, SENT)
 

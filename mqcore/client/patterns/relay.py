@@ -223,7 +223,7 @@ class OutboxRelay:
         """Send until `stop` is set; look for new messages every `interval` seconds.
 
         A database or a topic's brokers that are away, and messages that are refused, are logged
-        and tried again, each less often each time; all others go on. With asyncio:
+        and tried again, each less often each time; all others continue. With asyncio:
         `asyncio.to_thread(relay.run, stop)`. Raises ClosedError, ConfigError.
         """
         check_seconds(interval, "interval", 0.001, 3_600.0)

@@ -401,7 +401,7 @@ class AsyncProducer(Role):
         """Wait until everything that was sent has its outcome; lingering batches leave at once.
 
         timeout   seconds; None: no limit beside that of each send
-        Raises RequestTimeout when it is over; what is on its way goes on.
+        Raises RequestTimeout when it is over; what is on its way continues.
         """
         if self._linger is not None:
             self._linger.flush()

@@ -524,7 +524,7 @@ class Sender:
     async def _release_after(
         self, key: str, work: Callable[[str], Coroutine[Any, Any, None]], deadline: float
     ) -> None:
-        """Let them go on when it is there; fail them when it cannot be had."""
+        """Let them continue when it is there; fail them when it cannot be had."""
         failure: RocketMQError | None = ClosedError("the producer is closed")
         try:
             async with asyncio.timeout_at(deadline):

@@ -88,7 +88,7 @@ class ReadEngine:
             raise self.error
 
     def seek(self, cursor: Cursor, offset: int) -> None:
-        """Go on at another offset; an error is forgotten, all that it stopped go on."""
+        """Continue at another offset; an error is forgotten, all that it stopped continue."""
         cursor.seek(offset)
         self.error = None
         for each in self.cursors:

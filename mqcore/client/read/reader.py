@@ -186,13 +186,13 @@ class AsyncReader(Role):
     def positions(self) -> dict[MessageQueue, int]:
         """The offset of each queue from which on nothing was handed out yet.
 
-        As `start` of another reader, it goes on there. Raises ClosedError before the start.
+        As `start` of another reader, it continues there. Raises ClosedError before the start.
         """
         self._life.check()
         return {queue: cursor.position for queue, cursor in self._cursors.items()}
 
     def seek(self, offsets: Offsets) -> None:
-        """Go on at these offsets, in the queues named; also after an error, to go past it.
+        """Continue at these offsets, in the queues named; also after an error, to go past it.
 
         Raises ConfigError for a queue that is not read or an offset below 0.
         """
@@ -221,7 +221,7 @@ class AsyncReader(Role):
 
         What was stored when it was read is in order over all queues. At the live end a message of a
         broker whose clock is behind may come after later ones. Raises ReadGap, BrokerError,
-        RemotingError; `seek` then goes on.
+        RemotingError; `seek` then continues.
         """
         while True:
             message = await self._next()

@@ -1,8 +1,8 @@
 # Connections whose frames Python answers, in its own time: those of a name server. Sockets, memory,
 # TLS, crowds and slices are the transport's business; what a frame means is Python's.
 #
-#   FL1  Python has one frame of a connection at a time. What comes meanwhile stays in the connection's
-#       buffer, and it is not read (transport N3).
+#   FL1  Python has one frame of a connection at a time. Later input stays in the connection's
+#        buffer, and the connection is not read (transport N3).
 #   FL2  The frame that Python has counts as memory of its connection until it is done (memory N11);
 #       a connection whose peer went meanwhile stays until all that it sent is done (transport N8).
 from libc.stdint cimport int64_t

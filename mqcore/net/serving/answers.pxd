@@ -5,8 +5,9 @@
 #   N6  What a connection did not ask for (a question about a transaction) is dropped while it has
 #       more than OUT_OFFER_BYTES unread. The coordinator is told who does not read (OUT_HIGH_BYTES),
 #       and who reads again, so that it asks others.
-#   N23  Parts of a frame follow each other, all but the first marked. What begins anew drops what was
-#        gathered: the coordinator died between two parts. A part without its beginning is dropped.
+#   N23  Parts of a frame follow each other, all but the first marked. A new first part drops the
+#        parts gathered before: the coordinator died between two parts. A part without its beginning
+#        is dropped.
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 
 from mqcore.net.serving.handler cimport RequestHandler

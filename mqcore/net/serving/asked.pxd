@@ -1,8 +1,8 @@
 # Requests that the coordinator has whole, and owes an answer.
 #
-#   N16  What a coordinator that died had in its hands is answered once by us: whether it was done is
-#        not known. What it had not taken from the ring its successor does; that has ORPHAN_LIFE_MS for
-#        it from when it runs, and ASKED_LIFE_MS passes at most. A frame that was half on its way in
+#   N16  Requests that a dead coordinator had taken from the ring are answered once by us: whether
+#        they were done is not known. Its successor handles the requests still in the ring; it has
+#        ORPHAN_LIFE_MS from its start, ASKED_LIFE_MS at most. A frame that was half on its way in
 #        parts goes to the successor from its beginning (forward N15).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 

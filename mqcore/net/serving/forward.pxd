@@ -1,25 +1,27 @@
 # The door to the coordinator: frames that are not served natively go there through `requests`, their
 # answers come back through `answers` (answers.pxd).
 #
-#   N5  What the coordinator has of one connection and has not done is bounded (FORWARDS_MAX shares,
-#       FORWARD_SHARE_BYTES), and so is what it has of all (ALL_FORWARDS_MAX, ALL_FORWARD_BYTES; who
-#       has nothing there passes up to NEWS_MAX, what others' lives depend on up to more): it says
-#       what is done (ANSWER_TAKEN). What is beyond waits in its connection's buffer as in
-#       transport N3.
-#   N14  The coordinator hears of the end of every connection that it knew, and that one reads again:
-#       such a word waits for room (Forwarding.words), and no later frame goes before it.
-#   N15  Frames that go to the coordinator in parts have LONG_FRAMES_MAX places a process, given in the
-#       order in which connections asked: who has had one stands behind all who wait.
-#   N19  What others' lives depend on is marked for the coordinator, which does it before all else,
-#       whoever asks: what a crowd asks waits in another lane, and is not even read before its turn.
+#   N5  The coordinator has at most FORWARDS_MAX shares and FORWARD_SHARE_BYTES of one connection in
+#       hand, and ALL_FORWARDS_MAX and ALL_FORWARD_BYTES of all. A connection with nothing there may
+#       pass the second limit up to NEWS_MAX, an urgent frame (N19) up to more. ANSWER_TAKEN says
+#       what is done. A frame beyond a limit waits in its connection's buffer (transport N3).
+#   N14  The coordinator hears of the end of every connection that it knew, and when a connection
+#        reads again. Such a word waits for room (Forwarding.words), and no later frame goes before
+#        it.
+#   N15  A process has LONG_FRAMES_MAX places for frames that go to the coordinator in parts.
+#        Connections get a place in the order in which they asked; after one a connection goes to
+#        the end of the line.
+#   N19  Frames that keep other clients' leases (heartbeats, goodbyes, locks, commits, answers) are
+#        marked urgent. The coordinator handles them first; frames of a crowd wait in another lane,
+#        and are not decoded before their turn.
 #   N24  An answer is for a question: as many frames of a connection go there as answers as the
 #        coordinator that is there has asked it; others are dropped unread. A frame that only the
 #        coordinator can read is never urgent, and never kept.
-#   N22  Of each connection its last heartbeat is kept with the goodbyes since, for a coordinator that
-#        starts anew: all that is kept of it, or nothing, never an older state. It counts as its memory
-#        (memory N11). For what is more than KEPT_EACH_BYTES of each there is a quarter of that sum;
-#        one connection gets half of the room that it finds, and none where others would have to end
-#        for it. While the parts of one are repeated, in a place of their own, the connection's next
+#   N22  The last heartbeat of each connection, and the goodbyes since, are kept for a coordinator
+#        that starts anew: all of them or none, never an older state. They count as the connection's
+#        memory (memory N11). Beyond KEPT_EACH_BYTES each, all connections share a quarter of that
+#        sum; one gets half of the room that is free, and none if another connection would have to
+#        end for it. While its parts are repeated, in a place of their own, the connection's next
 #        frame waits.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

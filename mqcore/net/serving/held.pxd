@@ -9,14 +9,14 @@
 #       the new subscription.
 #   H5  A connection holds at most `held_share` pulls, and filters of FILTER_SHARE_BYTES with them: a
 #       further one is answered at once.
-#   H6  When all places are taken and somebody wants one, the newest pull of the connection that holds
-#       most is answered early, as if its time were over. That connection gets no further
+#   H6  When all places are taken and another pull wants one, the newest pull of the connection that
+#       holds most is answered early, as if its time were over. That connection gets no further
 #       place.
 #   H7  An arrival starts a pass over its queue's pulls. The pass uses HELD_WORK units a turn, and
 #       continues, queue after queue, until each pull was checked once. A pull whose connection has used
 #       up its slice (work N9), or does not read (transport N2), is checked when that has changed.
-#   H8  Of the reads of the disk that may wait (cold J2) a connection has at most a quarter of what
-#       is free; its next pull waits in its buffer as in transport N3.
+#   H8  A connection may use a quarter of the free reads of the disk (cold J2). Its next pull waits
+#       in its buffer (transport N3).
 #   H9  Pulls that were held when access rules changed get nothing more: they are answered as if their
 #       time were over, and who asks again is looked at anew (access AR3).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t

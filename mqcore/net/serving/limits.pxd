@@ -1,10 +1,10 @@
 # What one client address, and one account, may use of this broker.
 #
-#   N17  What an address or an account asks for beyond its limits stays in the buffers of its own
-#        connections (transport N3) until there is room, and its sends beyond their rate are refused
-#        (SYSTEM_BUSY, as stock controls flow); connections beyond their number are closed. Nobody
-#        else waits for it. An account's limits hold from its first request of a connection, whoever
-#        decides it; what access control refuses counts for its address.
+#   N17  Requests of an address or an account beyond its limits stay in their connections' buffers
+#        (transport N3) until there is room; sends beyond its rate are refused (SYSTEM_BUSY, as
+#        stock controls flow); connections beyond its number are closed. Others do not wait for it.
+#        An account's limits hold from its first request of a connection, whoever decides it; a
+#        request that access control refuses counts for its address.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport ADDRESS_V6_SIZE, EXEMPT_MAX

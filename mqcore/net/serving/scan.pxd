@@ -1,8 +1,9 @@
 # One look at a queue for a pull: entries and records that match, and the answer that carries them.
 #
-#   N10  One look at a queue ends when its allowance is used up, after one entry at least. What it
-#        has found is the answer; a pull that has found nothing yet is answered with where to go on
-#        (code 20), and a held one goes on from its cursor, when its connection's turn comes again.
+#   N10  One look at a queue ends when its allowance is used up, after one entry at least. The
+#        messages found so far are the answer. A pull that found nothing is answered with the next
+#        offset (code 20); a held pull continues from its cursor when its connection's turn comes
+#        again.
 #   N18  An answer brings one message, or messages within the limits for what is in memory, for what
 #        is on the disk, or for replays; these only while memory is not short (memory N13).
 from libc.stdint cimport int32_t, int64_t, uint8_t

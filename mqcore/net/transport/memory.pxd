@@ -2,16 +2,16 @@
 #
 #   N11  Input and output buffers, and what the rooms above keep for connections (heartbeats, parked
 #        requests), together never take more than `memory_max`. Nothing grows without memory_take.
-#   N12  When the sum is reached, the connection goes that has held most for the longest without
-#        progress: bytes above its own share (`memory_share`, for each alike, and with TLS what an idle
-#        connection takes) times the age of its unfinished frame, record or handshake, or of its oldest
-#        unread answer. Who holds no more than a share is safe.
+#   N12  When the sum is reached, the connection is closed that has held most for the longest
+#        without progress: bytes above its own share (`memory_share`, for each alike, and with TLS
+#        what an idle connection takes) times the age of its unfinished frame, record or handshake,
+#        or of its oldest unread answer. A connection with no more than a share is safe.
 #   N13  While more than `memory_high` is taken, transport N2 begins at OUT_SHORT_BYTES for
 #        everybody: who reads does not notice. Then one goes, too, that has not moved for STUCK_MS.
-#   N21  Buffers of LARGE_BYTES and more of a connection that ends are given back RETURN_BYTES a turn, and
-#        the rest of the last one: to give pages back takes the kernel some 100 us a MiB, and hundreds of
-#        connections end within a few turns. Until then they count (N11); whoever needs their room gets
-#        it at once, no more than is needed.
+#   N21  Large buffers (LARGE_BYTES and more) of connections that end are given back RETURN_BYTES a
+#        turn, and the rest of the last one: the kernel takes 100 us a MiB, and hundreds of
+#        connections may end within a few turns. Until then they count (N11). A connection that
+#        needs their room gets it at once, and no more than it needs.
 #
 # Who has to go is marked (`doomed`); its buffers count no more as its own, and it is closed at the end of the
 # turn: nobody's connection ends while a request of it is being handled.

@@ -5,8 +5,9 @@
 #        of ours begins with. `mode` says who is let in.
 #   TL2  TLS 1.2 and 1.3 alone; no renegotiation, no compression. There is no table of sessions: what a
 #        client needs to resume one travels with it, in one ticket.
-#   TL3  Steps of handshakes are taken by a thread (shake_thread.pxd). Who waits for it stands in the line
-#        of its address, first in first out; these lines take turns. Who is in one is not read.
+#   TL3  A thread takes the steps of handshakes (shake_thread.pxd). Connections that wait for it
+#        stand in the line of their address, first in first out; the lines take turns. A connection
+#        in a line is not read.
 #   TL4  What OpenSSL keeps for a connection counts as its memory (memory N11): TLS_BYTES when it is
 #        idle, SHAKE_BYTES in its handshake, RECORD_BYTES more while there is half a record.
 #   TL5  epoll tells of the socket alone: who has bytes in OpenSSL is in the list `again`, and who has to

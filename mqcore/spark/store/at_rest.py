@@ -48,7 +48,7 @@ class Trouble:
     A stretch without whole records.
 
     position  log position where it begins
-    further   log position where whole records go on, -1: nowhere
+    further   log position where whole records continue, -1: nowhere
     damaged   False: a torn end, which the next start cuts
     result    what lies there: a ParseResult
     """

@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {}
 
     def _again(self, queue: MessageQueue, begin: int, end: int) -> int:
-        """A queue that ends before what was read of it: where to go on. Raises DataLoss."""
+        """A queue that ends before what was read of it: where to continue. Raises DataLoss."""
         self._reading.lost(queue, end, begin, f"{shown(queue)} ends at {end}, and was read up to"
                            f" {begin}: its topic was made anew, or its broker lost messages")
         with catalog_of(self._reading.options) as catalog:

@@ -25,7 +25,7 @@ Queue = tuple[bytes, int]
 class Stretch:
     """
     Log positions [start, end) of one segment that hold no records; closes: up to its end; behind:
-    where records go on.
+    where records continue.
     """
 
     start: int

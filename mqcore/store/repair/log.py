@@ -350,7 +350,7 @@ class LogRepair:
                     one["position"]) for one in walked.of(FindingKind.FOUND_OFFSET_GAP)]
 
     def _number(self, gap: Gap) -> bool:
-        """A record whose number jumps while the next one's goes on from before is put right."""
+        """A record whose number jumps while the next one's continues from before is put right."""
         topic, queue_id = gap.queue
         scan = LogScan(os.fsencode(self._root / "commitlog"), self._files.segments,
                        start=gap.before, topic=topic, queue_id=queue_id)

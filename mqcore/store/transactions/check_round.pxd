@@ -1,7 +1,7 @@
 # Rounds over the undecided half messages (broker.md 5.4 to 5.6).
 #
-#   B1  A half message counts as settled only when its copy, or its place among the given up, is
-#       stored: what the writer refuses is looked at again in the next round.
+#   B1  A half message is settled only when its copy, or its place among the given up, is stored. If
+#       the writer refuses, the next round looks at it again.
 #   B2  A check asks about the copy: it is sent after the copy is stored, with the copy's places.
 #   B3  Before a half message is found undecided, and before a question about it is sent, every op
 #       record that is dispatched was looked at.
@@ -12,9 +12,9 @@
 #       how old it was when it was stored: no more than has passed since our wall clock showed its
 #       born time (store_clock T10), and 0
 #       if a step of the clock left that time out.
-#   B6  A message's own properties never delay questions about others: only the time at which it was
-#       stored ends a round. One that says it was born later is passed by until its time has come, and
-#       is immune only if it is by no more than transactionTimeOut, a clock that is ahead.
+#   B6  A message's own properties never delay questions about others: only its store time ends a
+#       round. A message that says it was born later is skipped until that time, and is immune only
+#       if the difference is at most transactionTimeOut, a clock that is ahead.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.layout cimport StoreClock

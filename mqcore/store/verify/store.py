@@ -264,7 +264,7 @@ class Verification:
                             "made ahead and empty; removed at the next start")
 
     def _records_gone(self, figures: dict[str, int]) -> None:
-        """Whether the last run has left word of a longer log: no start goes on then."""
+        """Whether the last run has left word of a longer log: no start continues then."""
         ends = queue_ends.read(self.root / "config" / queue_ends.NAME)
         if ends is None:
             return

@@ -2,7 +2,7 @@
 Work beside the coordinator's loop: one thread at a time, in small steps.
 
 The interpreter is one thread's at a time. A step takes a millisecond or two; after each the
-thread sleeps, so that the loop goes on at once when it has something to do.
+thread sleeps, so that the loop continues at once when it has something to do.
 """
 from __future__ import annotations
 

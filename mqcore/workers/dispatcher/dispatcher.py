@@ -49,7 +49,7 @@ log = logging.getLogger("mqcore.dispatcher")
 
 
 class DispatchError(RuntimeError):
-    """Dispatch cannot go on: the store is damaged, or this process is wrong about it."""
+    """Dispatch cannot continue: the store is damaged, or this process is wrong about it."""
 
 
 class Extension(TypedDict, total=False):

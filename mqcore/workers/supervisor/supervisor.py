@@ -396,7 +396,7 @@ class Supervisor:
         return False
 
     def _reached(self, step: Start) -> bool:
-        """What comes after a step of the start; False: it cannot go on."""
+        """What comes after a step of the start; False: it cannot continue."""
         if step is Start.LOG and (self._last.clean or self._last.same_boot):
             self._mark_unclean()
         if step is not Start.QUEUES:
@@ -529,7 +529,7 @@ class Supervisor:
     def _wait_until(self, look_ms: int, reached: Callable[[], bool]) -> bool:
         """
         A step of the start. Who is killed meanwhile is started again, as later on; False: one of
-        them cannot go on, or a stop came, or it takes for ever.
+        them cannot continue, or a stop came, or it takes for ever.
         """
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:

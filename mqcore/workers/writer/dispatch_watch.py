@@ -75,7 +75,7 @@ class DispatchWatch:
         self._segment.set_unreadable(refuses)
 
     def _moves(self, dispatched: int) -> bool:
-        """Whether it went on since the last look, or removes the files of queues meanwhile."""
+        """Whether it continued since the last look, or removes the files of queues meanwhile."""
         beat, before = self._segment.slot(DISPATCHER.slot)["beat_ms"], self._beat_ms
         self._beat_ms = beat
         return dispatched != self._dispatched or (beat != before and bool(self._lives.begun()))

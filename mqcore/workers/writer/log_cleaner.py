@@ -2,7 +2,7 @@
 The writer process's second thread: deletes expired commit log segments and watches the disk.
 
 Once in store.clean_interval_ms it looks how full the disk is; store.md 6.6 says what follows. When
-it is too full, it looks more often: writes shall go on soon after somebody has made room. The
+it is too full, it looks more often: writes shall continue soon after somebody has made room. The
 first deletions wait for six intervals (a minute), as in 4.9.8, unless somebody asks for them.
 """
 from __future__ import annotations
