@@ -86,7 +86,8 @@ perf: tools
 	$(BIN)/python -m pytest perf --benchmark-enable --benchmark-only $(PYTEST_ARGS)
 	$(BIN)/python -m perf.compare $$($(BIN)/python -m perf.states)
 
-# -- what each path costs in what can be counted without a clock, held against perf/ledger/table.tsv;
+# -- what each path costs in what can be counted without a clock, held against perf/ledger/table.tsv
+#    (instructions where there is valgrind);
 #    `make ledger LEDGER=--write` after a change that is to cost more, or less: the commit says why
 ledger: tools
 	$(BIN)/python -m perf.ledger $(LEDGER)

@@ -144,7 +144,7 @@ def test_files_that_are_left_to_ci_exist() -> None:
 
 def test_all_that_tests_ask_for_is_installed_by_ci() -> None:
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    for program in ("clang", "etcd", "ip", "java", "mvn", "openssl"):
+    for program in ("clang", "etcd", "ip", "java", "mvn", "openssl", "valgrind"):
         assert f"have {program} " in text
 
 

@@ -321,7 +321,7 @@ def start(numbers: Path, folder: Path) -> Table:
     return table
 
 
-PARTS: dict[str, Callable[[Path, Path], Table]] = {
+PATHS: dict[str, Callable[[Path, Path], Table]] = {
     "plain": plain, "tls": with_tls, "accounts": with_accounts, "slave": with_slave,
     "start": start}
 

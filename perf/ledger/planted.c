@@ -1,6 +1,6 @@
 /*
  * Planted costs at each write of the log, which the ledger has to find. Preloaded before
- * counting.c, whose calls these are then. MQCORE_PLANTED: clock, copy, page or wake.
+ * counting.c, whose calls these are then. MQCORE_PLANTED: clock, copy, page, wake or work.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { COPY_BYTES = 64, POOL_BYTES = 1 << 26, PAGE = 4096 };
+enum { WORK = 500, COPY_BYTES = 64, POOL_BYTES = 1 << 26, PAGE = 4096 };
 
 static char from[COPY_BYTES], to[COPY_BYTES];
 static char *pool;
@@ -22,6 +22,7 @@ static void plant(const char *what) {
   if (strcmp(what, "clock") == 0) clock_gettime(CLOCK_MONOTONIC, &now);
   if (strcmp(what, "copy") == 0) memcpy(to, from, COPY_BYTES);
   if (strcmp(what, "wake") == 0) nanosleep(&now, NULL);
+  for (volatile int i = 0; strcmp(what, "work") == 0 && i < WORK;) i++;
   if (strcmp(what, "page") == 0) {
     if (pool == NULL)
       pool = mmap(NULL, POOL_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-"""The ledger of costs finds each of five that are planted, and nothing where none is."""
+"""The ledger of costs finds each of six that are planted, and nothing where none is."""
 from __future__ import annotations
 
 import os
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from perf.ledger import instructions
 from perf.ledger.bench import alone
 from perf.ledger.counts import LedgerError, counting, look, preloaded
 from perf.ledger.paths import modules, one_send
 from perf.ledger.table import FILE, HEAD, Table, excess, read, write
+from tests.support.ci import unavailable
 
 PLANTED = Path(FILE).with_name("planted.c")
 SEND = "send, one in flight"
@@ -47,6 +49,23 @@ def test_a_planted_cost_of_each_message_is_found_in_its_figure(
 
     assert any(line.startswith(f"{SEND} / writer / {figure}:") for line in found) == bool(cost)
     assert cost or found == []
+
+
+@pytest.mark.slow
+def test_instructions_more_of_each_message_are_found_in_the_process_that_executes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if why := instructions.lacking():
+        unavailable(why)
+    monkeypatch.setenv("MQCORE_PLANTED", "work")
+    counted = instructions.one_send(tmp_path / "broker", preloaded(PLANTED, tmp_path))
+    agreed = {row: value for row, value in read().items() if row in counted}
+    found = excess(agreed, counted)
+    print(*found, sep="\n")
+
+    assert {row[1] for row in agreed} == {"pull-serving-0", "writer"}
+    assert any(line.startswith(f"{SEND} / writer / instructions:") for line in found)
+    assert not any(line.startswith(f"{SEND} / pull-serving-0 /") for line in found)
 
 
 @pytest.mark.slow
