@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 15
+    SHM_LAYOUT_VERSION = 16
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -27,6 +27,9 @@ cpdef enum:
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
     EXEMPT_MAX = 64                      # ranges of addresses that have no limits
+
+    TRACE_ENTRIES = 4096                 # of a process that is traced; a power of two
+    TRACE_STEPS = 4
 
 cpdef enum WorkerState:
     WORKER_ABSENT = 0
@@ -363,6 +366,34 @@ cdef struct LimitPlace "mq_limit_place":
     int32_t connections[SERVING_COUNT_MAX]        # each serving process alone writes its own, here ...
     int32_t in_flight[SERVING_COUNT_MAX]          # ... and here: requests without an answer
 
+# -- Steps of requests, while they are traced (mqcore/shm/trace.pxd) -----------------------------------
+cpdef enum TraceKind:                    # start and end: positions of the log; the times
+    TRACE_APPENDED = 1                   # a turn of the writer: began, took, wrote, flushed
+    TRACE_DISPATCHED = 2                 # a turn of the dispatcher: began, ended
+    TRACE_TURN = 3                       # of a serving process: began, handed on, sent
+    TRACE_SEND = 4                       # read, the turn began, answered, sent; end: queue offset
+    TRACE_PULL = 5                       # the same
+    TRACE_HELD = 6                       # of a pull that waited: stored, ...
+
+cdef struct TraceEntry "mq_trace_entry":
+    int32_t kind                         # TraceKind
+    int32_t detail                       # of a send: the queue's id; of a pull: messages
+    int64_t start
+    int64_t end
+    int64_t queue                        # of a pull: number in the queue table
+    int64_t at_us[TRACE_STEPS]           # steady
+
+cdef struct TraceRing "mq_trace_ring":   # the process
+    int64_t count                        # entries so far, stored after the entries
+    int64_t dropped                      # that a turn had too many of
+    uint8_t pad[112]
+    TraceEntry entries[TRACE_ENTRIES]
+
+cdef struct Trace "mq_trace":            # the tracing command
+    int64_t until_us                     # steady: processes trace until then; 0: no trace
+    int64_t over_us                      # requests that took so long are told
+    uint8_t pad[112]
+
 # -- The head of the segment -----------------------------------------------------------------------
 cdef struct RingPlace "mq_ring_place":
     int64_t start                        # of its cursors, from the head; 0: there is no such ring
@@ -424,6 +455,7 @@ cdef struct ShmHead "mq_shm_head":
     int32_t pull_count_capacity          # entries of one table; a power of two
     uint32_t participants                # digest of the table that has numbered their places
     int64_t limits_start                 # LimitPlace[LIMIT_PLACES]
+    int64_t trace_start                  # Trace, then rings
     uint64_t limit_seed
     RingPlace access                     # AccessTable (mqcore/shm/access.pxd); no room: no control
     int32_t producer_slot[PRODUCER_COUNT]         # who has the rings of that number

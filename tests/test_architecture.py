@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "tls": {"stamps", "wire"},
     "parents": set(), "stamps": set(), "thread_times": set(),
     "admin": {"acl", "backup", "broker", "client", "figures", "layout", "namesrv", "parents",
-              "participants", "replication", "shm", "store", "wire", "workers"},
+              "participants", "replication", "shm", "store", "thread_times", "wire", "workers"},
     "failover": {"layout", "shm"},
     "http": {"broker", "figures", "layout", "participants", "shm", "stamps", "thread_times",
              "wire"},

@@ -40,7 +40,7 @@ COMMANDS = {
     "top": (f"{_NOUNS}.top", "top_command", "Rates, latency and lag, every second."),
     "context": (f"{_NOUNS}.context", "context_group",
                 "Clusters by name: ls, show, add, use, rm, check."),
-    "debug": (f"{_NOUNS}.debug", "debug_group", "Looking for causes: bundle."),
+    "debug": (_HERE, "debug_group", "Looking for causes: bundle, slow."),
     "completion": (f"{_NOUNS}.completion", "completion_command",
                    "Completion for bash, zsh and fish."),
     "mqadmin": (f"{_NOUNS}.mqadmin", "mqadmin_command",
@@ -99,6 +99,14 @@ store_group = group("store", {
     "stat": ("mqcore.admin.store", "stat", "Queues of a store, with their messages."),
     "dump": ("mqcore.admin.store", "dump", "Records of a store as JSON lines."),
 }, "Store directories: check, repair, back up, look into.")
+
+
+debug_group = group("debug", {
+    "bundle": (f"{_NOUNS}.debug", "bundle_command",
+               "Versions, settings, tables, figures and ends of logs in one file."),
+    "slow": (f"{_NOUNS}.debug_slow", "slow_command",
+             "Where the time of slow requests of a broker of this machine went."),
+}, "Looking for causes: bundle, slow.")
 
 
 SHORT = {

@@ -24,6 +24,8 @@ from mqcore.layout cimport (
     StoreClock,
     SubscriptionEntry,
     TopicEntry,
+    Trace,
+    TraceRing,
     TransactionState,
     WorkerSlot,
 )
@@ -56,6 +58,8 @@ cdef struct Shm:                  # resolved addresses in one process
     LimitPlace* limits
     FilterEntry* filters
     uint8_t* filter_arena
+    Trace* trace
+    TraceRing* trace_rings        # the writer's, the dispatcher's, then those of serving processes
     int memory                    # descriptor of named memory, whose pages are asked for; else -1
     uint32_t limits_granted       # parts of `limits` whose pages this process knows of; limits.pyx
 
@@ -77,6 +81,10 @@ cdef inline bint log_refuses(const LogState* log) noexcept nogil:
             or load_i32_acquire(&log.disk_full_percent) != 0
             or load_i32_acquire(&log.unreadable) != 0
             or load_i32_acquire(&log.elsewhere) != 0)
+
+# The writer, the dispatcher, and each serving process have one
+cdef inline int64_t trace_rings_size(int serving_count) noexcept nogil:
+    return (2 + serving_count) * <int64_t>sizeof(TraceRing)
 
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
 cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil

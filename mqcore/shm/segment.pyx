@@ -54,6 +54,8 @@ from mqcore.layout cimport (
     StoreClock,
     SubscriptionEntry,
     TopicEntry,
+    Trace,
+    TraceRing,
     TransactionState,
     WorkerSlot,
 )
@@ -109,6 +111,8 @@ cdef void resolve(Shm* shm, uint8_t* base) noexcept nogil:
     shm.limits = <LimitPlace*>(base + head.limits_start)
     shm.filters = <FilterEntry*>(base + head.filters_start)
     shm.filter_arena = base + head.filter_arena_start
+    shm.trace = <Trace*>(base + head.trace_start)
+    shm.trace_rings = <TraceRing*>(shm.trace + 1)
     shm.memory = -1
     shm.limits_granted = 0
 
@@ -509,6 +513,7 @@ cdef plan(ShmHead* head, int serving_count, int64_t message_bytes_max, int64_t t
                              * <int64_t>(2 * sizeof(int32_t) + sizeof(PullCount)))
     head.pull_counts_start = place(&end, serving_count * head.pull_counts_size)
     head.limits_start = place(&end, LIMIT_PLACES * <int64_t>sizeof(LimitPlace))
+    head.trace_start = place(&end, sizeof(Trace) + trace_rings_size(serving_count))
     place_rows(head, &end, append_bytes, slave)
     for i in range(serving_count):
         place_ring(&head.requests[i], &end, 1 << 20)
@@ -573,6 +578,7 @@ cdef list growing(const ShmHead* head):
                  + 2 * <int64_t>head.pull_count_capacity * <int64_t>sizeof(int32_t))
         ranges.append((start, head.pull_count_capacity * <int64_t>sizeof(PullCount)))
     ranges.append((head.limits_start, LIMIT_PLACES * <int64_t>sizeof(LimitPlace)))
+    ranges.append((head.trace_start + <int64_t>sizeof(Trace), trace_rings_size(head.serving_count)))
     ranges.append((head.access.start, head.access.capacity))
     return [(start, start + size) for start, size in ranges]
 

@@ -8,7 +8,7 @@ import pytest
 
 from perf.contenders import ContenderError
 from perf.passing import passed, passing_program
-from perf.states import chosen, tags
+from perf.states import ROOT, chosen, known
 
 
 def test_two_c_programs_pass_all_messages_on(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_load_that_cannot_be_is_refused(tmp_path: Path) -> None:
         passed(passing_program(tmp_path), 2_000, 1, 7)
 
 
-def test_the_oldest_tagged_state_that_runs_and_the_last_one_are_chosen(tmp_path: Path) -> None:
+def test_the_oldest_state_that_runs_and_the_last_one_are_chosen(tmp_path: Path) -> None:
     """Four states: the first does not build, and of the last one the command fails."""
     root = tmp_path / "project"
     root.mkdir()
@@ -42,8 +42,20 @@ def test_the_oldest_tagged_state_that_runs_and_the_last_one_are_chosen(tmp_path:
         (root / "Makefile").write_text(f"build:\n\t{recipe}\n")
         git("add", "-A")
         git("commit", "--quiet", "--allow-empty", "-m", f"state {number}")
-        git("tag", f"v{number}")
+        if number > 2:
+            git("tag", f"v{number}")
+    (root / "perf").mkdir()
+    commits = [subprocess.run(["git", "-C", str(root), "rev-parse", f"v3~{back}"], text=True,
+                              check=True, capture_output=True).stdout.strip() for back in (2, 1)]
+    (root / "perf" / "states.txt").write_text("".join(f"{one}  why\n\n" for one in commits))
     states = tmp_path / "states"
 
-    assert tags(root) == ["v1", "v2", "v3", "v4"]
-    assert chosen(root, states) == [states / tag / ".venv/bin/mqcore" for tag in ("v2", "v3")]
+    assert known(root) == [*commits, "v3", "v4"]
+    assert chosen(root, states) == [
+        states / name / ".venv/bin/mqcore" for name in (commits[1], "v3")]
+
+
+def test_the_project_knows_states_to_compare_with() -> None:
+    commits = known(ROOT)
+    assert commits
+    assert all(len(commit) == 40 for commit in commits[:2])

@@ -63,12 +63,7 @@ class Bundle:
         self.errors.append({"what": what, "error": str(error) or type(error).__name__})
 
 
-@click.group("debug")
-def debug_group() -> None:
-    """Looking for causes: bundle."""
-
-
-@debug_group.command("bundle")
+@click.command("bundle")
 @click.option("-f", "--file", type=click.Path(path_type=Path, dir_okay=False),
               help="Where it is written  [default: mqcore-bundle-TIME.tar.gz].")
 @click.option("--log", "logs", multiple=True, metavar="FILE",

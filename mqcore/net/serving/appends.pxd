@@ -5,6 +5,7 @@ from mqcore.layout cimport FIGURE_SENDS, AppendHead, Latency
 from mqcore.net.identity cimport Identity
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.transport.transport cimport Transport
+from mqcore.shm.trace cimport Tracer
 from mqcore.store.log.append_end cimport AppendEnd, append_finish
 
 cdef struct Appends:
@@ -14,6 +15,7 @@ cdef struct Appends:
     Limits* limits
     int64_t in_flight                  # without a result yet
     Latency* send_times
+    Tracer* tracer
     bint slave                         # nothing is appended for peers: the log is another broker's
 
 

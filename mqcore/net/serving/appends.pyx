@@ -25,7 +25,9 @@ from mqcore.layout cimport (
     REQUEST_ONEWAY,
     REQUEST_TRANSACTION,
     SLOT_WRITER,
+    TRACE_SEND,
     AppendResult,
+    TraceEntry,
 )
 from mqcore.net.requests cimport SendAnswer
 from mqcore.net.serving.limits cimport limits_answered
@@ -35,6 +37,7 @@ from mqcore.shm.latency cimport latency_add
 from mqcore.shm.leadership cimport leadership_is_safe
 from mqcore.shm.ring cimport ring_next, ring_release
 from mqcore.shm.segment cimport doorbell_ring
+from mqcore.shm.trace cimport Tracer, trace_add
 from mqcore.store.log.put_results cimport put_is_stored
 from mqcore.wire.codes cimport (
     RESPONSE_FLUSH_DISK_TIMEOUT,
@@ -134,6 +137,17 @@ cdef void answer(Appends* a, Connection* c, const AppendResult* result,
     peer_of(c).front.say_sent(peer_of(c).front.self, c, &said)
 
 
+cdef void trace_send(Tracer* t, const AppendResult* result, int64_t now_us) noexcept nogil:
+    cdef int64_t took_us = <uint32_t>now_us - result.taken_us
+    cdef TraceEntry* entry
+    if took_us < t.over_us:
+        return
+    entry = trace_add(t, TRACE_SEND, result.queue_id, result.log_position, result.queue_offset)
+    if entry != NULL:
+        entry.at_us[0] = now_us - took_us
+        entry.at_us[2] = now_us
+
+
 cdef void take_results(Appends* a) noexcept nogil:
     cdef uint8_t* record
     cdef int32_t kind
@@ -151,6 +165,8 @@ cdef void take_results(Appends* a) noexcept nogil:
         a.in_flight -= 1
         if put_is_stored(result.status):
             latency_add(a.send_times, <uint32_t>now_us - result.taken_us, 1)
+        if a.tracer.on:
+            trace_send(a.tracer, result, now_us)
         if result.request_flags & REQUEST_ONEWAY:
             continue
         c = connection_find(a.transport, result.connection)

@@ -351,6 +351,7 @@ cdef bint answer_if_ready(HeldPulls* held, Connection* c, HeldPull* pull) noexce
         end = load_i64_acquire(&held.shm.queues[pull.queue].max_offset)
         renew_match(held, c, pull)
         pull.puller.since_us = held.transport.steady_us   # its waiting does not count (broker.md 6.5)
+        pull.puller.waited = True
         if end > pull.cursor:
             if not takes_output(held.transport, c):              # transport N2
                 postpone(held, c, pull)

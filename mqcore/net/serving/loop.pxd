@@ -23,6 +23,7 @@ from mqcore.net.serving.wanted cimport Wants
 from mqcore.net.transport.tls_context cimport TlsContext
 from mqcore.net.transport.transport cimport Transport
 from mqcore.shm.segment cimport Segment, Shm
+from mqcore.shm.trace cimport Tracer
 
 cdef enum:                             # kinds of listeners
     KIND_MAIN = 0
@@ -36,6 +37,7 @@ cdef struct Server:
     Front[KINDS] fronts                # by kind of listener
     Identity identity
     Transport transport
+    Tracer tracer
     Voice voice
     Limits limits
     AccessGuard guard

@@ -29,7 +29,10 @@ from mqcore.layout cimport (
     SLOT_DISPATCHER,
     SLOT_SERVING,
     SLOT_WRITER,
+    TRACE_ENTRIES,
+    TRACE_TURN,
     WORKER_RUNNING,
+    TraceEntry,
 )
 from mqcore.net.remoting.access cimport AccessGuard, AccessRefusal, access_check
 from mqcore.net.remoting.frames cimport Remoting, Request
@@ -94,6 +97,13 @@ from mqcore.shm.replica_gate cimport is_settling
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
+from mqcore.shm.trace cimport (
+    TRACER_SERVING,
+    trace_begin,
+    trace_stamp,
+    trace_turn,
+    tracer_open,
+)
 from mqcore.store.log.append_end cimport append_end_open, append_push
 from mqcore.store.log.named cimport named_close, named_open
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
@@ -227,6 +237,18 @@ cdef void look_at_others(Server* s) noexcept nogil:
         s.parking.coordinator_since_ms = s.transport.steady_ms
 
 
+cdef void end_trace(Tracer* t) noexcept nogil:
+    """The requests that the turn answered were sent in it."""
+    cdef int64_t i
+    cdef TraceEntry* entry
+    trace_stamp(t, 2)
+    for i in range(t.added):
+        entry = &t.ring.entries[(t.ring.count + i) & (TRACE_ENTRIES - 1)]
+        entry.at_us[1] = t.at_us[0]
+        entry.at_us[3] = t.at_us[2]
+    trace_turn(t, TRACE_TURN, 0, 0)
+
+
 cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     """Sleep until something comes, then do all of it."""
     cdef Transport* t = &s.transport
@@ -236,10 +258,13 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
         timeout_ms = 0
     count = transport_sleep(t, timeout_ms)
     doorbell_disarm(s.slot)
+    trace_begin(&s.tracer, 0)
     s.appends.slave = s.pulls.slave = leadership_follows(s.shm, s.slave)
     s.pulls.settling = is_settling(s.shm)
     transport_read(t, count)
+    s.tracer.at_us[0] = t.steady_us    # as requests of this turn have it
     take_rings(s)
+    trace_stamp(&s.tracer, 1)
     output_flush_all(t)
     if t.steady_ms - s.tick_ms >= TICK_MS:
         tick(s)
@@ -248,6 +273,8 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
         walk_held(&s.held)
         output_flush_all(t)
     transport_end_turn(t)
+    if s.tracer.on:
+        end_trace(&s.tracer)
 
 
 cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
@@ -335,6 +362,7 @@ cdef class ServingLoop:
         shm_producer(shm, &shm.head.requests[index], &s.requests.ring)
         shm_consumer(shm, &shm.head.answers[index], &s.answers.ring)
         pull_counts_open(&s.reader.pull_counts, shm, index)
+        tracer_open(&s.tracer, shm, TRACER_SERVING + index)
         s.appends.send_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_SEND)
         s.reader.pull_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_PULL)
         s.reader.delivery_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_DELIVERY)
@@ -365,6 +393,7 @@ cdef class ServingLoop:
         s.appends.transport = s.reader.transport = s.held.transport = s.pulls.transport = t
         s.parking.transport = s.forwarding.transport = s.answers.transport = t
         s.forwarding.asking.transport = t
+        s.appends.tracer = s.reader.tracer = &s.tracer
         s.sends.shm = s.wants.shm = s.reader.shm = s.held.shm = s.shm
         s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
         s.limits.transport = t

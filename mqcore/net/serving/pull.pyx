@@ -198,6 +198,7 @@ cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint de
         return HANDLE_WAIT                                               # held H8
     puller.asker = request.asker
     puller.since_us = p.transport.steady_us
+    puller.waited = False
     if request.group_length < 1 or request.topic_length < 1 or request.offset < 0:
         return HANDLE_FORWARD
     if check_group(p, request, decided, &puller) != HANDLED or check_topic(p, request) != HANDLED:

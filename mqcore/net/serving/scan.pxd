@@ -15,6 +15,7 @@ from mqcore.net.serving.wanted cimport Match, Wants
 from mqcore.net.transport.transport cimport Connection, Transport
 from mqcore.shm.pull_counts cimport PullCounts
 from mqcore.shm.segment cimport Shm
+from mqcore.shm.trace cimport Tracer
 from mqcore.store.log.view cimport LogView
 from mqcore.store.queue.consume_queue cimport QueueFiles
 from mqcore.store.queue.extension cimport QueueExtension
@@ -35,6 +36,7 @@ cdef struct StoreReader:                   # what this process reads of the stor
     PullCounts pull_counts
     Latency* pull_times
     Latency* delivery_times
+    Tracer* tracer
     int64_t damaged[DAMAGED_MAX]       # positions of messages that are not handed out, each once
     int32_t damaged_count
     bint damaged_more                  # than there is room for
@@ -57,6 +59,7 @@ cdef struct Puller:                    # how a pull is answered
     int32_t broker_far                 # ... and when what was read is far behind the log's end
     int32_t group                      # number in the group table, -1: it has none
     int64_t since_us                   # steady clock: when it was taken up, from the beginning or anew
+    bint waited                        # anew: it waited for messages
 
 cdef struct Found:                    # what one look at a queue gave
     int32_t queue                     # number in the queue table

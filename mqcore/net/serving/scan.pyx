@@ -6,7 +6,7 @@ from libc.string cimport memcmp
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
 from mqcore.clock cimport steady_us
-from mqcore.endian cimport load_i64
+from mqcore.endian cimport load_i32, load_i64
 from mqcore.filter.bitmap cimport bitmap_has
 from mqcore.filter.loaded cimport (
     LoadedFilter,
@@ -24,8 +24,11 @@ from mqcore.layout cimport (
     SUBSCRIPTION_CODES,
     SUBSCRIPTION_OTHER,
     SUBSCRIPTION_TAGS,
+    TRACE_HELD,
+    TRACE_PULL,
     PullCount,
     QueueEntry,
+    TraceEntry,
 )
 from mqcore.net.requests cimport Front, PullAnswer
 from mqcore.net.serving.cold cimport (
@@ -42,6 +45,7 @@ from mqcore.shm.filters cimport FilterView
 from mqcore.shm.latency cimport latency_add, latency_add_ms
 from mqcore.shm.pull_counts cimport pull_count_add, pull_count_last, pull_count_place
 from mqcore.shm.tables cimport name_hash, subscription_number
+from mqcore.shm.trace cimport trace_add
 from mqcore.store.log.view cimport LOG_PATH_MAX, log_at, log_next_use, log_record
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_file_path, queue_read
 from mqcore.store.queue.extension cimport (
@@ -379,6 +383,25 @@ cdef void scan(StoreReader* reader, int32_t queue, int64_t offset, int64_t end, 
         part = SCAN_ENTRIES_MAX
 
 
+cdef void trace_pull(StoreReader* reader, const Puller* puller, const Found* found,
+                     int64_t now_us) noexcept nogil:
+    cdef const uint8_t* last = found.records[found.count - 1]
+    cdef int64_t since_us = puller.since_us
+    cdef TraceEntry* entry
+    if puller.waited:
+        since_us = now_us - 1000 * max(
+            wall_of_turn(reader.transport) - record_store_time(found.records[0]), 0)
+    if now_us - since_us < reader.tracer.over_us:
+        return
+    entry = trace_add(reader.tracer, TRACE_HELD if puller.waited else TRACE_PULL, found.count,
+                      load_i64(found.records[0] + RECORD_LOG_POSITION),
+                      load_i64(last + RECORD_LOG_POSITION) + load_i32(last))
+    if entry != NULL:
+        entry.queue = found.queue
+        entry.at_us[0] = since_us
+        entry.at_us[2] = now_us
+
+
 cdef void count_pull(StoreReader* reader, const Puller* puller, const Found* found) noexcept nogil:
     """What a pull handed out, for the statistics of its group (broker.md 11.1)."""
     cdef const uint8_t* last = found.records[found.count - 1]
@@ -390,6 +413,8 @@ cdef void count_pull(StoreReader* reader, const Puller* puller, const Found* fou
     latency_add(reader.pull_times, now_us - puller.since_us, 1)
     for i in range(found.count):
         latency_add_ms(reader.delivery_times, wall_ms - record_store_time(found.records[i]))
+    if reader.tracer.on:
+        trace_pull(reader, puller, found, now_us)
     if puller.group < 0:
         return
     entry = pull_count_place(&reader.pull_counts, found.queue, puller.group)

@@ -34,6 +34,7 @@ from mqcore.layout cimport (
     RESULT_PUT,
     SLOT_WRITER,
     SYS_FLAG_COMMIT,
+    TRACE_APPENDED,
     AppendHead,
     AppendResult,
     QueueEntry,
@@ -51,7 +52,8 @@ from mqcore.shm.ring cimport (
 )
 from mqcore.shm.segment cimport Shm, log_refuses, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
-from mqcore.shm.tables cimport QUEUE_REFUSED, queue_find, queue_find_or_add
+from mqcore.shm.tables cimport QUEUE_REFUSED
+from mqcore.shm.trace cimport TRACER_WRITER, trace_begin, trace_stamp, trace_turn, tracer_open
 from mqcore.store.io cimport store_io, write_all_at
 from mqcore.store.log.appender cimport FLUSH_SYNC, TURN_BYTES_MAX, QueueLook, RawRecord, UsedOffset
 from mqcore.store.log.awaited cimport tell_followers
@@ -80,7 +82,7 @@ from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_ring, ga
 from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_settle
 from mqcore.store.queue.lives cimport is_lives_topic, is_marker, lives_end, lives_tell
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
-from mqcore.store.queue.place cimport queue_may_open
+from mqcore.store.queue.place cimport queue_of
 from mqcore.store.record cimport (
     PARSE_RECORD,
     RecordView,
@@ -111,6 +113,7 @@ cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit
     a.fd = a.folder_fd = a.checksums.fd = a.checksums.folder_fd = -1
     a.base = -1
     a.position = end
+    tracer_open(&a.tracer, shm, TRACER_WRITER)
     a.last_store_time_ms = a.stored_ms = shm.log.last_store_time_ms
     clocks_ms(&wall, &steady)
     store_clock_begin(shm.clock, wall, steady, a.last_store_time_ms)
@@ -270,17 +273,6 @@ cdef bint roll(Appender* a) noexcept nogil:
     return True
 
 
-cdef inline int32_t queue_of(Appender* a, const AppendHead* head,
-                             const uint8_t* topic) noexcept nogil:
-    """The number of a request's queue; below 0: it can have none (names O3, place O5)."""
-    cdef int32_t queue = queue_find(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
-    if queue >= 0:
-        return queue
-    if not queue_may_open(a.shm, topic, head.topic_length, head.queue_id):
-        return QUEUE_REFUSED
-    return queue_find_or_add(a.shm, topic, head.topic_length, head.queue_id, head.queue_hash)
-
-
 cdef int roll_status(Appender* a) noexcept nogil:
     return (PUT_SERVICE_NOT_AVAILABLE if load_i32_acquire(&a.shm.log.refusal)
             in (REFUSAL_DISK_FULL, REFUSAL_FLUSH_FAILED) else PUT_CREATE_FILE_FAILED)
@@ -323,7 +315,7 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
         return PUT_SERVICE_NOT_AVAILABLE
     if not fits_segment(a, head.bytes_total) and not roll(a):
         return roll_status(a)
-    queue = queue_of(a, head, records + head.topic_start)
+    queue = queue_of(a.shm, head, records + head.topic_start)
     if queue < 0:
         return PUT_MESSAGE_ILLEGAL if queue == QUEUE_REFUSED else PUT_QUEUE_TABLE_FULL
     entry = &a.shm.queues[queue]
@@ -531,6 +523,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
     a.waiting = 0
     clocks(&a.wall_ms, &a.steady_us)
     a.steady_ms = a.steady_us // 1000
+    trace_begin(&a.tracer, a.steady_us)
     store_i64_release(&a.shm.slots[SLOT_WRITER].beat_ms, a.wall_ms)
     a.last_store_time_ms = max(a.last_store_time_ms,         # never back, as store.md 2.7 has it
                                store_clock_turn(a.shm.clock, a.wall_ms, a.steady_ms))
@@ -538,8 +531,10 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
         disk_probe(a)
     for p in range(a.producers):
         taken += take(a, p)
+    trace_stamp(&a.tracer, 1)
     gate_ring(a.gate, a.waiting)                                        # replica_gate G11
     commit(a)
+    trace_stamp(&a.tracer, 2)
     if a.flush_mode == FLUSH_SYNC and a.position != position:
         if a.waiting == 0 and a.gate == NULL:
             publish_results(a)                               # A1: nobody waits for the disk
@@ -548,6 +543,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
             tell_followers(a)
         if not make_durable(a) and not a.shows_unflushed:
             a.position = position                            # nothing of it was published
+        trace_stamp(&a.tracer, 3)
     if a.pool == NULL:
         publish(a)
     a.batches_count += taken > 0
@@ -560,6 +556,8 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
             gate_turn(a.gate, p, a.producer[p], &a.results[p], &a.appends[p], a.position)
     if a.position != position and a.pool == NULL:
         tell_followers(a)
+    if a.tracer.on and a.position != position:
+        trace_turn(&a.tracer, TRACE_APPENDED, position, a.position)
     return taken
 
 

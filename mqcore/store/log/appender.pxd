@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.layout cimport PRODUCER_COUNT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.shm.trace cimport Tracer
 from mqcore.store.log.checksums cimport ChecksumFile
 from mqcore.store.log.flush cimport FlushService
 from mqcore.store.log.group_commit cimport GroupCommit
@@ -90,4 +91,5 @@ cdef struct Appender:
     int64_t bytes_count
     int64_t batches_count
     int64_t flushes_count
+    Tracer tracer
     char* folders                     # see log_folders.pxd

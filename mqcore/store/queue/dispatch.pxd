@@ -23,6 +23,7 @@ from libc.stdint cimport int32_t, int64_t
 from mqcore.layout cimport LISTENER_COUNT
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
+from mqcore.shm.trace cimport Tracer
 from mqcore.store.queue.bit_source cimport RecordBits
 from mqcore.store.schedule.delivery_time cimport DelayLevels
 from mqcore.store.queue.dispatch_queues cimport QueueBatch
@@ -69,6 +70,7 @@ cdef struct Dispatcher:
     int failure
     int failure_detail
     int64_t failure_position
+    Tracer tracer
 
 cdef int64_t dispatch_turn(Dispatcher* d) noexcept nogil        # records, or -1: d.failure
 cdef bint dispatch_has_work(Dispatcher* d) noexcept nogil

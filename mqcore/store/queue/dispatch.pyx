@@ -25,6 +25,7 @@ from mqcore.layout cimport (
     SYS_FLAG_COMMIT,
     SYS_FLAG_ROLLBACK,
     SYS_FLAG_TRANSACTION_MASK,
+    TRACE_DISPATCHED,
     Arrival,
     WorkerSlot,
 )
@@ -43,6 +44,13 @@ from mqcore.shm.segment cimport (
     doorbell_take_hurry,
     interest_byte,
     shm_producer,
+)
+from mqcore.shm.trace cimport (
+    TRACER_DISPATCHER,
+    trace_begin,
+    trace_stamp,
+    trace_turn,
+    tracer_open,
 )
 from mqcore.shm.waiter cimport Waiter, waiter_close, waiter_open, waiter_sleep
 from mqcore.store.queue.bit_source cimport BitSource
@@ -366,6 +374,7 @@ cdef class DispatchLoop:
         self.segment = segment
         memset(&self.d, 0, sizeof(Dispatcher))
         self.d.shm = shm
+        tracer_open(&self.d.tracer, shm, TRACER_DISPATCHER)
         self.d.index_enabled = index_enabled
         self.d.replicated_only = replicated_only
         delay_levels_set(&self.d.delays, delay_levels_ms)
@@ -438,12 +447,14 @@ cdef class DispatchLoop:
         that the writer ended are removed (`removals_done`); after the others not.
         """
         cdef int64_t end_ms = steady_ms() + slice_ms
-        cdef int64_t count = 0, now_us
+        cdef int64_t count = 0, began, now_us
         cdef WorkerSlot* slot = &self.d.shm.slots[SLOT_DISPATCHER]
         log_view_forget(&self.d.log)
         with nogil:
             while steady_ms() < end_ms:
                 doorbell_take_hurry(slot)                                # D6
+                trace_begin(&self.d.tracer, 0)
+                began = self.d.position
                 count = dispatch_turn(&self.d)
                 if count < 0:
                     break
@@ -453,6 +464,9 @@ cdef class DispatchLoop:
                 if count > 0:
                     now_us = steady_us()
                     note_times(&self.d, count, now_us)
+                    if self.d.tracer.on:
+                        trace_stamp(&self.d.tracer, 1)
+                        trace_turn(&self.d.tracer, TRACE_DISPATCHED, began, self.d.position)
                     if not may_rest(&self.d, now_us // 1000):
                         continue
                 if load_i32_acquire(&slot.stop_requested):

@@ -1,9 +1,18 @@
 """Which queue a message may go to (place.pxd has the rule)."""
 from libc.stdint cimport int32_t, uint8_t, uint64_t
 
+from mqcore.layout cimport AppendHead
 from mqcore.names cimport is_folder_name, is_queue_place
 from mqcore.shm.segment cimport Segment, Shm
-from mqcore.shm.tables cimport TopicView, name_hash, queue_find, queue_hash, topic_find
+from mqcore.shm.tables cimport (
+    QUEUE_REFUSED,
+    TopicView,
+    name_hash,
+    queue_find,
+    queue_find_or_add,
+    queue_hash,
+    topic_find,
+)
 from mqcore.store.topic_names cimport is_schedule_topic
 
 
@@ -17,6 +26,15 @@ cdef bint queue_may_open(Shm* shm, const uint8_t* topic, int32_t length,
     if not topic_find(shm, topic, length, name_hash(topic, length, 0), &view):
         return True                    # it is gone, or is none of the topic table
     return queue_id < max(view.read_queues, view.write_queues)
+
+
+cdef int32_t queue_of(Shm* shm, const AppendHead* head, const uint8_t* topic) noexcept nogil:
+    cdef int32_t queue = queue_find(shm, topic, head.topic_length, head.queue_id, head.queue_hash)
+    if queue >= 0:
+        return queue
+    if not queue_may_open(shm, topic, head.topic_length, head.queue_id):
+        return QUEUE_REFUSED
+    return queue_find_or_add(shm, topic, head.topic_length, head.queue_id, head.queue_hash)
 
 
 cdef int32_t queue_id_of_late(Shm* shm, const uint8_t* topic, int32_t length,
