@@ -1,7 +1,7 @@
 """
 HACKING.md's recipes, followed to the letter in a copy of the project: a request that the
-coordinator answers, a native figure in `mqcore status`, a setting, a method of Admin. The edited
-files are counted.
+coordinator answers, a native figure in `mqcore status`, a setting, a metric, a method of Admin. The
+edited files are counted.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mqcore.broker.settings.load import defaults
 
 ROOT = Path(__file__).parents[1]
 HACKING = (ROOT / "HACKING.md").read_text(encoding="utf-8")
-FILES_MAX = 9                      # edited by hand for all four
+FILES_MAX = 10                     # edited by hand for all five
 COPIED = ("mqcore", "workers", "config", "docs", "tests/broker", "tests/__init__.py", "HACKING.md")
 
 
@@ -34,7 +34,8 @@ class Edit(NamedTuple):
     text: str
 
 
-REQUEST, FIGURE, SETTING, METHOD = "A request that", "A figure in", "A setting", "A method of"
+REQUEST, FIGURE, SETTING = "A request that", "A figure in", "A setting"
+METRIC, METHOD = "A metric", "A method of"
 EDITS = (
     Edit(REQUEST, "mqcore/wire/codes.py", "LITE_PULL_MESSAGE = 361\n",
          "    GET_TOPIC_COUNT = 32999            # not in RocketMQ\n"),
@@ -62,6 +63,9 @@ def topic_count(core: Core, request: Request) -> Answer:
          '    topic_count_key: Name = "topicCount"\n'),
     Edit(SETTING, "config/broker.toml", "\ndelay_offsets_persist_interval_ms = 10000\n",
          "# What the answer to GET_TOPIC_COUNT calls the count.\ntopic_count_key =\n"),
+    Edit(METRIC, "mqcore/http/metrics.py", "METRICS = (\n",
+         '    Metric("mqcore_topics_with_bytes", "gauge", (), "Topics that have records.",\n'
+         "           lambda look: [((), sum(map(bool, look.bytes_in().values())))]),\n"),
     Edit(METHOD, "mqcore/client/admin/topics.py",
          "for name, value in table.items()), key=lambda topic: topic.name))\n", '''
     @limited
@@ -133,6 +137,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(before + found + edit.text + after, encoding="utf-8")
     run(folder, "-m", "docs.settings")
     run(folder, "-m", "docs.requests")
+    run(folder, "-m", "docs.metrics")
     return folder
 
 
@@ -154,6 +159,11 @@ def seen(copy: Path) -> dict[str, Any]:
 def test_the_request_is_answered_and_reads_the_setting(seen: dict[str, Any]) -> None:
     assert seen["count"] > 0
     assert seen["answer"] == {"topicCount": seen["count"]}
+
+
+def test_the_metric_is_in_the_table_of_metrics(copy: Path) -> None:
+    assert ("\n| `mqcore_topics_with_bytes` | gauge | | Topics that have records. |\n"
+            in (copy / "docs/metrics.md").read_text(encoding="utf-8"))
 
 
 def test_the_method_asks_a_broker_by_the_request(seen: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from mqcore.acl.unserved import Unserved
 from mqcore.broker.core import Core, Ports
 from mqcore.broker.names import check_group, groups_of_header
-from mqcore.broker.registration import BrokerRegistration
 from mqcore.broker.request import (
     Answer,
     FieldError,
@@ -353,14 +352,6 @@ class Broker:
 
     # -- registration -------------------------------------------------------------------------
 
-    def registration(self) -> Generator[None, None, BrokerRegistration | None]:
-        """
-        The words for name servers: for the start and for each interval. They hear of a topic, or a
-        change, when it is in its file: a route outlives a topic that the disk refuses. With pauses.
-        None, and a line in the log, for more than a frame can say.
-        """
-        return (yield from self.core.registration())
-
     def apply_order_table(self, ordered: Collection[str], now_ms: int) -> None:
         """The topics of a registration reply's ORDER_TOPIC_CONFIG table (broker.md 9.4)."""
         self.core.topics.apply_order(ordered, now_ms)
@@ -386,7 +377,7 @@ class Broker:
 
     def _register(self) -> Job:
         self.core.topics.unregistered = False
-        registration = yield from self.registration()
+        registration = yield from self.core.registration()
         if registration is not None:
             self.core.ports.registrar.register(registration, one_way=True)
 

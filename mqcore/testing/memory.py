@@ -181,7 +181,7 @@ class _Served:
             self.store, _Tables(), self, self.store, self, _Figures(), self.store, _Pulls()))
         self.messages = MemoryMessages(self._rules.core, self.store)
         self._rules.load(wall_ms())
-        registration = finished(self._rules.registration())
+        registration = finished(self._rules.core.registration())
         assert registration is not None        # the built-in topics fit into a frame
         self.register(registration, one_way=True)
 

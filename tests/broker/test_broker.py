@@ -83,7 +83,7 @@ def test_the_runtime_figures_are_those_that_are_known(bench: Bench) -> None:
 
 
 def test_a_registration_names_the_broker_and_all_topics(bench: Bench) -> None:
-    found = finished(bench.broker.registration())
+    found = finished(bench.broker.core.registration())
 
     assert found.ext == {
         "brokerName": "broker-a", "brokerAddr": "127.0.0.2:40911", "brokerId": "0",
@@ -105,7 +105,8 @@ def test_a_restricted_broker_registers_every_topic_with_its_own_permission(
         TopicConfig("T", 2, 3, 6, "MULTI_TAG", 1, True), NOW_MS
     )
     bench.broker.tick(NOW_MS + 1_000)
-    wrapper = json.loads(finished(bench.broker.registration()).body)["topicConfigSerializeWrapper"]
+    body = finished(bench.broker.core.registration()).body
+    wrapper = json.loads(body)["topicConfigSerializeWrapper"]
 
     assert wrapper["topicConfigTable"]["T"] == TopicConfig("T", 2, 3, 4).as_json()
     assert {topic["perm"] for topic in wrapper["topicConfigTable"].values()} == {4}

@@ -120,6 +120,10 @@ def test_a_stop_while_a_registration_is_made_is_a_clean_one() -> None:
         def registration(self) -> Job:
             yield
 
+        @property
+        def core(self) -> Registering:
+            return self
+
     async def stopped() -> None:
         coordinator._spawn = jobs.append          # type: ignore[method-assign]
         coordinator._broker = Registering()       # type: ignore[assignment]

@@ -472,7 +472,7 @@ class Coordinator:
         made: asyncio.Future[BrokerRegistration | None] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:
-            registration = yield from self._broker.registration()
+            registration = yield from self._broker.core.registration()
             if not made.cancelled():       # by a stop
                 made.set_result(registration)
 
