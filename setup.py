@@ -590,7 +590,8 @@ setup(
     py_modules=sorted(path.stem for path in (ROOT / DISCOVERED).glob("*.py")),
     options={"build_ext": {"parallel": JOBS}, "egg_info": {"egg_base": "."}},
     package_dir={**packages(), "": DISCOVERED},
-    package_data={"mqcore": ["*.pyi", "**/*.pyi", "py.typed"], "mqcore.config": ["*.toml"]},
+    package_data={"mqcore": ["*.pyi", "**/*.pyi", "py.typed", "page/templates/*", "page/static/*",
+                             "page/static/vendor/*"], "mqcore.config": ["*.toml"]},
     exclude_package_data={} if PROBES else {"mqcore": ["*/probes/*"]},
     ext_modules=extensions(),
 )

@@ -54,7 +54,7 @@ def test_the_archive_of_the_sources_has_what_a_build_needs_and_nothing_else(tmp_
     assert found - BESIDE == sources()
     assert found >= BESIDE
     assert {Path(name).suffix for name in sources()} <= {
-        ".h", ".pxd", ".py", ".pyi", ".pyx", ".toml", ".typed"}
+        ".css", ".h", ".html", ".js", ".pxd", ".py", ".pyi", ".pyx", ".svg", ".toml", ".typed"}
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def assert_holds_what_runs(wheel: Path) -> None:
     expected = {installed(name) for name in sources()}
 
     assert {name for name in names if not name.endswith(".so")} == {
-        name for name in expected if Path(name).suffix in (".py", ".pyi", ".toml", ".typed")}
+        name for name in expected if Path(name).suffix not in (".h", ".pxd", ".pyx")}
     assert held == compiled()
 
 

@@ -38,6 +38,8 @@ COMMANDS = {
     "store": (_HERE, "store_group",
               "Store directories: verify, repair, backup, restore, stat, dump."),
     "top": (f"{_NOUNS}.top", "top_command", "Rates, latency and lag, every second."),
+    "dashboard": ("mqcore.page.command", "dashboard_command",
+                  "The page for browsers, for any cluster."),
     "context": (f"{_NOUNS}.context", "context_group",
                 "Clusters by name: ls, show, add, use, rm, check."),
     "debug": (_HERE, "debug_group", "Looking for causes: bundle, slow."),

@@ -7,6 +7,9 @@ one whose answer takes longest. So neither idle clients nor those that read slow
 A listener for programs of this machine answers only a request that names it by an
 address or as localhost: a web page whose host name resolves to this machine gets no answer (DNS
 rebinding).
+
+A request for another path than PATHS is for the page, where there is one: the whole connection goes
+to a protocol of its own, with the bytes that were read.
 """
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
@@ -25,6 +28,7 @@ IDLE_S = 120.0                         # between two scrapes, which are a minute
 SEND_S = 30.0                          # for a piece of an answer
 SENDING_S = 0.5                        # for a whole one, where no connection is free or idle
 TEXT = "text/plain; charset=utf-8"
+PATHS = ("/metrics", "/metrics/queues", "/healthz", "/readyz")
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,24 @@ class BadRequestError(ValueError):
     """A request that is not answered; the text says what was expected."""
 
 
+class PageProtocol(asyncio.Protocol):
+    """The protocol of a connection that asks for a page."""
+
+    before: object = None                  # the first owner of the connection: its end closes it
+
+
 class HttpServer:
     """Answers connections of one listening socket, from the running event loop."""
 
-    def __init__(self, answer: Callable[[Asked], Answer], *, own_machine: bool) -> None:
-        """own_machine: only programs of this machine reach it."""
+    def __init__(self, answer: Callable[[Asked], Answer], *, own_machine: bool,
+                 page: Callable[[], Awaitable[PageProtocol]] | None = None) -> None:
+        """
+        own_machine: only programs of this machine reach it; page: makes the protocol of a
+        connection that asks for a page.
+        """
         self._answer = answer
         self._own_machine = own_machine
+        self._page = page
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: dict[asyncio.Task[None], None] = {}      # without a request, oldest first
         self._sending: dict[asyncio.Task[None], float] = {}  # since then, oldest first
@@ -87,15 +102,17 @@ class HttpServer:
             self._forget(replaced)
             replaced.cancel()
         self._tasks.add(task)
+        stays = True
         try:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError,
                                      asyncio.CancelledError):
-                while await self._one(task, reader, writer):
-                    pass
+                while stays:
+                    stays = await self._one(task, reader, writer)
         finally:
             self._forget(task)
-            writer.transport.abort() if writer.transport.get_write_buffer_size() \
-                else writer.close()
+            if not self._is_handed_over(writer):
+                writer.transport.abort() if writer.transport.get_write_buffer_size() \
+                    else writer.close()
 
     def _replaceable(self) -> asyncio.Task[None] | None:
         """The connection that a new one may replace."""
@@ -118,6 +135,9 @@ class HttpServer:
             async with asyncio.timeout(IDLE_S):
                 head = await reader.readuntil(b"\r\n\r\n")
             self._idle.pop(task, None)
+            if self._page is not None and _path(head) not in ("", *PATHS):
+                await self._hand_over(await self._page(), head, reader, writer)
+                return False
             method, asked = self._understood(head)
             with_body = method == "GET"
             answer = self._answer(asked)
@@ -131,6 +151,30 @@ class HttpServer:
             return await self._send(writer, answer, asked, with_body=with_body)
         finally:
             self._sending.pop(task, None)
+
+    async def _hand_over(self, page: PageProtocol, head: bytes, reader: asyncio.StreamReader,
+                         writer: asyncio.StreamWriter) -> None:
+        """Let `page` have the connection, with all bytes that were read."""
+        read = [head]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):          # what is there already comes without waiting
+                while piece := await reader.read(HEAD_BYTES_MAX):
+                    read.append(piece)
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        before = transport.get_protocol()
+        transport.set_protocol(page)
+        page.before = writer
+        before.connection_lost(None)                # it no longer belongs to the reader
+        page.connection_made(transport)
+        page.data_received(b"".join(read))
+        if reader.at_eof():
+            page.eof_received()
+        if not transport.is_closing() and not transport.is_reading():
+            transport.resume_reading()
+
+    def _is_handed_over(self, writer: asyncio.StreamWriter) -> bool:
+        return not isinstance(writer.transport.get_protocol(), asyncio.StreamReaderProtocol)
 
     def _understood(self, head: bytes) -> tuple[str, Asked]:
         """Method and request. Raises BadRequestError."""
@@ -184,6 +228,13 @@ class HttpServer:
     async def _drained(self, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(SEND_S):
             await writer.drain()
+
+
+def _path(head: bytes) -> str:
+    """Of a request's first line, without the query; "" of a line that is none."""
+    words = head.partition(b"\r\n")[0].split(b" ")
+    is_request = len(words) == 3 and words[2] in (b"HTTP/1.0", b"HTTP/1.1")
+    return words[1].partition(b"?")[0].decode("latin-1") if is_request else ""
 
 
 def _bytes(text: str) -> bytes:

@@ -33,7 +33,7 @@ class Asked:
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     port = free_port()
-    settings = {"http.enable": True, "http.listen": f"127.0.0.1:{port}",
+    settings = {"http.enable": True, "http.listen": f"127.0.0.1:{port}", "http.page": False,
                 "broker.offsets_persist_interval_ms": 50}
     with mqcore_up(tmp_path_factory.mktemp("http"), settings) as broker, \
             Peer(broker.broker_addr) as peer:

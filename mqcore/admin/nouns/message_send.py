@@ -43,7 +43,7 @@ def _fail(error: Exception) -> click.ClickException:
     return Failure(str(error), status_of(error))
 
 
-def _properties(pairs: tuple[str, ...]) -> dict[str, str]:
+def properties_of(pairs: tuple[str, ...]) -> dict[str, str]:
     properties = {}
     for pair in pairs:
         name, found, value = pair.partition("=")
@@ -93,7 +93,7 @@ def send_command(
             if topic is None:
                 raise click.UsageError("give --topic")
             message = Message(topic, _body(body, file), tags=tags, keys=keys,
-                              properties=_properties(pairs), delay_level=delay_level)
+                              properties=properties_of(pairs), delay_level=delay_level)
             messages = itertools.repeat(message, count)
         asyncio.run(_send(connection, messages, rate))
     except (RocketMQError, ValueError) as error:

@@ -80,8 +80,8 @@ def parts_of(document: dict[str, Any]) -> list[Part]:
         ("place", f"{document['broker']}, queue {document['queueId']}, "
                   f"offset {document['queueOffset']}"),
         ("tag", document["tags"] or "-"), ("keys", ", ".join(document["keys"]) or "-"),
-        ("born", f"{_moment(document['bornTimestamp'])} at {document['bornHost']}"),
-        ("stored", _moment(document["storeTimestamp"])),
+        ("born", f"{moment(document['bornTimestamp'])} at {document['bornHost']}"),
+        ("stored", moment(document["storeTimestamp"])),
         ("tries before", document["reconsumeTimes"]),
     ]
     properties = sorted(document["properties"].items())
@@ -92,7 +92,7 @@ def parts_of(document: dict[str, Any]) -> list[Part]:
                                                                  *more])]
 
 
-def _moment(milliseconds: int) -> str:
+def moment(milliseconds: int) -> str:
     """A time to the millisecond; a sender may give any number."""
     try:
         at = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()

@@ -75,7 +75,7 @@ async def top_command(
     before, now = _last[admin], sample(backlogs, every)
     _last[admin] = now
     groups = group_rows(before, now)
-    brokers = [_broker(one) for one in status]
+    brokers = [broker_row(one) for one in status]
     missing = {one.address: one for one in (*backlogs.unreachable, *status.unreachable)}
     return View(
         {"brokers": brokers, "groups": groups[:rows], "groupsInAll": len(groups)},
@@ -117,7 +117,8 @@ def group_rows(before: Sample, now: Sample) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["lag"], row["group"], row["topic"]))
 
 
-def _broker(one: BrokerStatus) -> dict[str, Any]:
+def broker_row(one: BrokerStatus) -> dict[str, Any]:
+    """A broker's rates, and how it is."""
     return {
         "broker": one.broker_name, "id": one.broker_id, "address": one.address,
         "putPerSecond": one.put_tps, "getPerSecond": one.get_tps,

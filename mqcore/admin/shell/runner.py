@@ -21,6 +21,7 @@ from mqcore.wire.printable import json_line, printable
 T = TypeVar("T")
 
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+WORK = "mqcore_work"                       # a command without its options
 WATCH_S = 2.0
 WATCH_MIN_S = 0.1
 
@@ -73,6 +74,17 @@ def _document(value: Mapping[str, Any]) -> str:
         c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
+def work_of(command: click.Command) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """
+    The coroutine of a command under `reads` or `changes`, for other front ends.
+
+    It takes an open AsyncAdmin and every option of the command, and returns a View or a
+    Plan.
+    """
+    work: Callable[..., Coroutine[Any, Any, Any]] = vars(command.callback)[WORK]
+    return work
+
+
 def _output_options(items: bool, every_s: float | None) -> list[Callable[..., Any]]:
     options = [
         click.option("--json", "as_json", is_flag=True, help="One JSON document, raw numbers."),
@@ -113,6 +125,7 @@ def reads(*, items: bool = False, every_s: float | None = None) -> Callable[
             look(connection, command, options, Output(
                 as_json, as_ndjson, names_only, form == "wide", None if once else watch_s))
 
+        vars(run)[WORK] = command
         for option in _output_options(items, every_s):
             run = option(run)
         return connects(run)
@@ -190,6 +203,7 @@ def changes(command: Callable[..., Coroutine[Any, Any, Plan]]) -> Callable[..., 
             **options: Any) -> None:
         _run(_change(connection, command, options, Output(as_json), dry_run, yes))
 
+    vars(run)[WORK] = command
     for option in (
         click.option("--json", "as_json", is_flag=True, help="One JSON document."),
         click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
@@ -248,11 +262,11 @@ async def _told(admin: AsyncAdmin, work: Coroutine[Any, Any, T]) -> T:
         return await work
     except (RocketMQError, OSError) as error:
         status = status_of(error)
-        hint = await _hint(admin, error) if status == Exit.NOT_FOUND else ""
+        hint = await hint_of(admin, error) if status == Exit.NOT_FOUND else ""
         raise Failure(f"{error}{hint}", status) from error
 
 
-async def _hint(admin: AsyncAdmin, error: BaseException) -> str:
+async def hint_of(admin: AsyncAdmin, error: BaseException) -> str:
     """A topic of nearly that name, if there is one."""
     topic = getattr(error, "topic", "")
     if not topic:

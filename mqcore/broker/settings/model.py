@@ -225,10 +225,14 @@ FAILOVER_FILES = ("etcd_ca_file", "etcd_cert_file", "etcd_key_file", "etcd_passw
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
-    """Metrics and health over HTTP (docs/metrics.md)."""
+    """Metrics, health and the page over HTTP (docs/metrics.md, docs/page.md)."""
 
     enable: bool = False
     listen: Annotated[str, Meta(max_length=259)] = "127.0.0.1:10980"
+    page: bool = True
+    write: bool = False
+    users: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     metrics_topics_max: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     metrics_groups_max: Annotated[int, Meta(ge=1, le=100_000)] = 5_000
 

@@ -9,6 +9,7 @@ import socket
 import struct
 
 from mqcore.broker.settings.delay_levels import parse_delay_levels
+from mqcore.broker.settings.exposure import is_loopback
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
 from mqcore.broker.settings.values import Values
 from mqcore.layout import EXEMPT_MAX
@@ -28,6 +29,8 @@ LABELS = {                         # bytes: the first two are names of topics as
 }
 HOURS_MAX = 24                     # of a day
 ETCD_MAX = 16
+USER_LINE = re.compile(r"[\w.@-]{1,64}:scrypt:[0-9]{1,2}:[0-9a-f]{32}:[0-9a-f]{64}", re.ASCII)
+PAGE_USERS_MAX = 1_000
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -117,6 +120,9 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         refuse("http.listen", "host:port")
     if settings.http.enable and settings.http.address[1] in _ports(settings):
         refuse("http.listen", "a port that the broker does not use itself")
+    http_odd = page_trouble(settings)
+    if http_odd is not None:
+        refuse(*http_odd)
     if bool(settings.acl.client_access_key) != bool(settings.acl.client_secret_key_file):
         refuse("acl.client_access_key", "its secret key in the file acl.client_secret_key_file, or "
                "neither of them")
@@ -124,6 +130,27 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         filled.log_folders.text()
     except ValueError as error:
         refuse("store.commit_log_paths", str(error))
+
+
+def page_trouble(settings: Settings) -> tuple[str, str] | None:
+    """A key of [http] that does not fit, and what is expected there; None: all fit."""
+    http = settings.http
+    for line in http.users:
+        if not USER_LINE.fullmatch(line):
+            # the line has a hash, which a message does not repeat
+            raise SettingsError("http.users: expected lines that `mqcore dashboard user NAME` "
+                                "prints")
+    names = [line.partition(":")[0] for line in http.users]
+    if len(set(names)) < len(names) or len(names) > PAGE_USERS_MAX:
+        raise SettingsError(f"http.users: expected at most {PAGE_USERS_MAX} different names")
+    if not all(HOST_NAME.fullmatch(host) for host in http.hosts):
+        return "http.hosts", "names of hosts, without ports"
+    if http.enable and http.page and not is_loopback(http.address[0]) and not (
+            http.users or settings.acl.enable):
+        return "http.listen", ("an address of this machine only, such as 127.0.0.1:10980: the page "
+                               "would ask other hosts for no account. Give http.users, "
+                               "acl.enable, or http.page = false")
+    return None
 
 
 def replication_trouble(settings: Settings) -> tuple[str, str] | None:

@@ -6,15 +6,16 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 from mqcore.broker.settings.exposure import is_loopback
 from mqcore.broker.settings.model import Settings
 from mqcore.http import health, metrics, text
 from mqcore.http.look import Look, Watcher
-from mqcore.http.server import TEXT, Answer, Asked, HttpServer
+from mqcore.http.server import PATHS, TEXT, Answer, Asked, HttpServer, PageProtocol
 from mqcore.participants import HTTP
 from mqcore.shm.segment import Segment
 from mqcore.store.reader import StoreReader
@@ -23,16 +24,28 @@ from mqcore.workers.process.listening import ListenError, listen
 
 JSON = "application/json"
 FILES_MAX = 64                         # of queues, open for the ages of messages
-PATHS = ("/metrics", "/metrics/queues", "/healthz", "/readyz")
 
 log = logging.getLogger("mqcore.http")
+
+
+class Page(Protocol):
+    """The page for browsers (mqcore/page), as this process needs it."""
+
+    def connection(self) -> PageProtocol: ...
+    def reconfigure(self, settings: Settings) -> None: ...
+    def sweep(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Http:
     name = "http"
     slot = HTTP.slot
 
-    def __init__(self, settings: Settings, segment: Segment) -> None:
+    def __init__(self, settings: Settings, segment: Segment,
+                 open_page: Callable[[Settings, Segment, Watcher], Page] | None = None) -> None:
+        """open_page: called when a browser asks for the first page."""
+        self._open_page = open_page
+        self._page: Page | None = None
         self._settings = settings
         self._segment = segment
         self._reader = StoreReader(
@@ -59,12 +72,18 @@ class Http:
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = self._watcher.settings = settings
+        if self._page is not None:
+            self._page.reconfigure(settings)
 
     def work(self, turn_ms: int) -> None:
         self._reader.forget_deleted()
+        if self._page is not None:
+            self._page.sweep()
         self._loop.run_until_complete(self._turn(turn_ms / 1000))
 
     def stop(self) -> None:
+        if self._page is not None:
+            self._loop.run_until_complete(self._page.close())
         if self._server is not None:
             self._loop.run_until_complete(self._server.stop())
         self._loop.close()
@@ -107,8 +126,16 @@ class Http:
             return
         if self._said:
             log.warning("%s is listened on now", self._settings.http.listen)
-        self._server = HttpServer(self._answer, own_machine=is_loopback(self._host))
+        with_page = self._settings.http.page and self._open_page is not None
+        self._server = HttpServer(self._answer, own_machine=is_loopback(self._host),
+                                  page=self._page_connection if with_page else None)
         await self._server.start(listener)
+
+    async def _page_connection(self) -> PageProtocol:
+        if self._page is None:
+            assert self._open_page is not None
+            self._page = self._open_page(self._settings, self._segment, self._watcher)
+        return self._page.connection()
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""The page for browsers: what a broker does, and what is wrong with it (docs/page.md)."""

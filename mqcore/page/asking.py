@@ -1,0 +1,166 @@
+"""
+Asks a cluster, by the functions behind the commands: a page and a command have one truth.
+
+Each question has a deadline. One that fails is an Answer with the error: the rest of a page stands.
+"""
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import click
+
+from mqcore.admin.shell.exits import Exit, status_of
+from mqcore.admin.shell.runner import Plan, hint_of, work_of
+from mqcore.admin.shell.view import Part, Table, View
+from mqcore.client import AsyncAdmin, Credentials, RocketMQError
+from mqcore.client.admin import Unreachable
+from mqcore.wire.codes import RequestCode
+from mqcore.wire.command import Command, Ext
+
+REQUEST_S = 2.0                        # one request to one broker
+PAGE_S = 6.0                           # all that one section of a page asks
+ERRORS = (RocketMQError, OSError, click.ClickException)
+
+
+class MappedAdmin(AsyncAdmin):
+    """Reaches brokers under other addresses than those that they register (--map OLD=NEW)."""
+
+    addresses: Mapping[str, str] = {}
+
+    async def _ask(self, address: str, code: RequestCode, ext: Ext | None = None,
+                   body: bytes = b"", **options: Any) -> Command:
+        return await super()._ask(self.addresses.get(address, address), code, ext, body, **options)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """
+    The answer to one question of a page.
+
+    view      None: the question failed
+    error     why, in one sentence
+    status    as the command ends
+    command   the command that asks the same
+    """
+
+    view: View | None = None
+    error: str = ""
+    status: Exit = Exit.DONE
+    command: str = ""
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The view's document; empty without one."""
+        return {} if self.view is None else self.view.document
+
+    @property
+    def missing(self) -> list[Unreachable]:
+        """The brokers that did not answer."""
+        return [] if self.view is None else list(self.view.missing)
+
+    @property
+    def tables(self) -> list[Table]:
+        """The tables of the view."""
+        parts: tuple[Part, ...] = () if self.view is None else tuple(self.view.parts)
+        return [part for part in parts if isinstance(part, Table)]
+
+    def whole(self) -> dict[str, Any]:
+        """For ?format=json."""
+        return {"error": self.error, "status": self.status.name.lower()} if self.view is None \
+            else self.view.whole()
+
+
+@dataclass
+class Cluster:
+    """
+    One cluster that the page shows.
+
+    name      of its context, or ""
+    namesrv   addresses of its name servers
+    base      what its URLs begin with
+    """
+
+    namesrv: str
+    credentials: Credentials | None = None
+    name: str = ""
+    base: str = ""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    _admins: dict[str, AsyncAdmin] = field(default_factory=dict)
+
+    async def admin(self, credentials: Credentials | None = None) -> AsyncAdmin:
+        """The open client that signs as an account; None: as the cluster's own."""
+        account = credentials or self.credentials
+        key = "" if account is None else account.access_key
+        found = self._admins.get(key)
+        if found is None:
+            found = MappedAdmin(self.namesrv, credentials=account, timeout=REQUEST_S,
+                                time_limit=PAGE_S)
+            found.addresses = self.addresses
+            self._admins[key] = found
+            await found.start()
+        return found
+
+    async def forget(self, access_key: str) -> None:
+        """Close the client of an account that has logged out."""
+        found = self._admins.pop(access_key, None)
+        if found is not None:
+            await found.close(0)
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for key in list(self._admins):
+            await self.forget(key)
+
+
+async def ask(
+    admin: AsyncAdmin, command: click.Command, line: str = "", /, seconds: float = PAGE_S,
+    **options: Any,
+) -> Answer:
+    """The view of a command that reads; `line`: the same as one would type it."""
+    work = cast(Callable[..., Coroutine[Any, Any, View]], work_of(command))
+    return await told(work(admin, **options), line, seconds, admin)
+
+
+async def told(
+    work: Coroutine[Any, Any, View], line: str = "", seconds: float = PAGE_S,
+    admin: AsyncAdmin | None = None,
+) -> Answer:
+    """
+    The answer to a question; an error of the cluster or of the question becomes one too.
+
+    admin   looks for a topic of nearly the name that does not exist
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            view = await work
+    except TimeoutError as error:
+        text = str(error) or f"no answer within {seconds:g} s"
+        return Answer(None, text, Exit.UNREACHABLE, line)
+    except ERRORS as error:
+        status = code_of(error)
+        hint = "" if admin is None or status != Exit.NOT_FOUND else await hint_of(admin, error)
+        return Answer(None, text_of(error) + hint, status, line)
+    return Answer(view, "", view.status, line)
+
+
+async def planned(admin: AsyncAdmin, command: click.Command, **options: Any) -> Plan:
+    """The plan of a command that changes something. Raises what the command raises."""
+    work = cast(Callable[..., Coroutine[Any, Any, Plan]], work_of(command))
+    async with asyncio.timeout(PAGE_S):
+        return await work(admin, **options)
+
+
+def text_of(error: BaseException) -> str:
+    """An error as one sentence."""
+    return error.format_message() if isinstance(error, click.ClickException) else (
+        str(error) or type(error).__name__)
+
+
+def code_of(error: BaseException) -> Exit:
+    """The exit status that a command would end with."""
+    if isinstance(error, click.ClickException):
+        return Exit(error.exit_code) if error.exit_code in set(Exit) else Exit.REFUSED
+    return status_of(error)

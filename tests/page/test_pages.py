@@ -1,0 +1,138 @@
+"""Every page against a real broker: it parses, runs nothing of its data, and is JSON as well."""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from starlette.testclient import TestClient
+
+from mqcore.page.app import PAGES
+from mqcore.page.changes import CHANGES
+from tests.page.conftest import BODY, DEAD, HOSTILE, World, client, site
+from tests.page.html import Page
+
+NAME = quote(HOSTILE, safe="")
+PARTS = {"/live", "/history", "/find", "/message/body", "/message/groups"}
+QUERIES = {
+    "/topic": ["name=orders", f"name={NAME}"], "/group": ["name=billing", f"name={NAME}"],
+    "/messages": ["", "topic=orders&since=1d+ago", f"topic={NAME}", f"which={NAME}",
+                  "topic=orders&sql=a+%3E+1&since=1d+ago", f"topic=orders&grep={NAME}"],
+    "/message": ["place={place}", f"place={NAME}", "id={id}", f"id={NAME}"],
+    "/dead-letters/group": ["name=billing", f"name={NAME}"],
+    "/transaction": [f"id={NAME}", "id=" + "0" * 32], "/trace": ["", f"id={NAME}"],
+    "/client": [f"group={NAME}&id={NAME}"], "/settings": ["", f"broker={NAME}"],
+    "/topics": ["kind=all", f"q={NAME}", "sort=-readQueues", "page=99", f"kind={NAME}"],
+    "/groups": ["kind=all", "q=bil", f"sort={NAME}"], "/clients": ["", "kind=producer"],
+    "/change": [*(f"do={verb}" for verb in CHANGES), f"do=topic-create&topic={NAME}&preview=1",
+                f"do=offset-reset&group=billing&topic=offsets&aim={NAME}&preview=1",
+                "do=offset-reset&group=billing&topic=offsets&aim=end&preview=1"],
+}
+CASES = [(path, query) for path in PAGES if path not in PARTS for query in QUERIES.get(path, [""])]
+
+
+def url(world: World, path: str, query: str) -> str:
+    return f"{path}?{query.format(place=quote(world.place), id=world.message_id)}"
+
+
+@pytest.mark.parametrize(("path", "query"), CASES)
+def test_a_page_parses_and_runs_nothing(
+        world: World, reader: TestClient, path: str, query: str) -> None:
+    answer = reader.get(url(world, path, query))
+    assert answer.status_code < 500 or answer.status_code in (502, 504), answer.text
+    if answer.status_code == 303:
+        assert answer.headers["location"].startswith("/message?id=")
+        return
+    assert "in the page, logged" not in answer.text
+    page = Page(answer.text)
+    assert page.faults == []
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(("path", "query"), CASES)
+def test_a_page_is_json_as_well(
+        world: World, reader: TestClient, path: str, query: str) -> None:
+    answer = reader.get(url(world, path, query) + "&format=json")
+    assert answer.headers["content-type"] == "application/json"
+    assert isinstance(json.loads(answer.text), dict)
+
+
+def test_the_overview_begins_with_dead_letters(reader: TestClient) -> None:
+    text = Page(reader.get("/").text).text
+    assert f"{DEAD} dead letters" in text
+    assert text.index("dead letters") < text.index("Messages a second")
+
+
+def test_a_message_is_shown_whole(world: World, reader: TestClient) -> None:
+    answer = reader.get(f"/message?place={quote(world.place)}")
+    page = Page(answer.text)
+    assert BODY.split()[0] in page.text
+    assert "<u>name</u>" in page.text
+    assert "what its sender gave to filter by" in page.text
+    hexed = Page(reader.get(f"/message?place={quote(world.place)}&as=hex").text)
+    assert "3c 73 63 72 69 70 74" in hexed.text
+    groups = Page(reader.get(f"/message/groups?place={quote(world.place)}").text)
+    assert groups.faults == []
+    assert "NOT_ONLINE" in groups.text
+
+
+def test_a_body_is_only_downloaded(world: World, reader: TestClient) -> None:
+    answer = reader.get(f"/message/body?place={quote(world.place)}")
+    assert answer.text == BODY
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_names_go_to_the_page_of_their_thing(world: World, reader: TestClient) -> None:
+    def leads_to(text: str) -> str:
+        return reader.get("/find", params={"q": text}).headers["location"]
+
+    assert leads_to("orders") == "/topic?name=orders"
+    assert leads_to("billing") == "/group?name=billing"
+    assert leads_to(world.message_id) == f"/messages?which={world.message_id}"
+    assert leads_to("ord") == "/topics?q=ord"
+    assert reader.get(leads_to(world.message_id)).headers["location"].startswith("/message?id=")
+
+
+def test_a_topic_that_is_not_there_is_a_404_with_the_nearest_name(reader: TestClient) -> None:
+    answer = reader.get("/topic?name=ordres")
+    assert answer.status_code == 404
+    assert "did you mean" in answer.text
+    assert "orders" in answer.text
+
+
+def test_the_page_speaks_chinese(reader: TestClient) -> None:
+    answer = reader.get("/groups", headers={"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"})
+    assert '<html lang="zh-CN"' in answer.text
+    assert "消费组" in Page(answer.text).text
+    chosen = reader.get("/groups?lang=zh")
+    assert "mqcore_language=zh" in chosen.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(("query", "status"), [
+    ("page=0", 400), ("page=x", 400), ("page=" + "9" * 30, 400), ("q=" + "x" * 5_000, 400),
+])
+def test_parameters_that_cannot_be_are_refused(
+        reader: TestClient, query: str, status: int) -> None:
+    assert reader.get(f"/topics?{query}").status_code == status
+
+
+@pytest.fixture
+def live(world: World) -> Iterator[TestClient]:
+    with client(site(world)) as browser:
+        yield browser
+
+
+def test_the_history_has_what_was_seen(live: TestClient) -> None:
+    assert live.get("/").status_code == 200
+    found: dict[str, list[float | None]] = {}
+    while not any(value is not None for value in found.get("lag", ())):
+        answer = live.get("/history?names=in,out,lag")
+        assert answer.status_code == 200
+        found = answer.json()["values"]
+    assert next(value for value in found["lag"] if value is not None) >= 12
