@@ -1,10 +1,14 @@
 """What a member decides: which queues, where they begin, when to pull, what comes again."""
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mqcore.client.consume.stores import LocalOffsets
 from mqcore.client.core import flow, redelivery
 from mqcore.client.core.allocate import allocate_averagely
 from mqcore.client.core.consume_stats import TopicCounts
@@ -12,6 +16,7 @@ from mqcore.client.core.offsets import Ask, ConsumeFrom, format_offsets, parse_o
 from mqcore.client.core.process_queue import OrderlyQueue, ProcessQueue
 from mqcore.client.core.rebalance import PULL_IDLE_S, Limits, changes
 from mqcore.client.core.running_info import QueueTimes, document, queue_info
+from mqcore.client.errors import ClientError
 from mqcore.client.message import MessageQueue, PullStatus
 from mqcore.wire import fastjson
 from mqcore.wire.codes import ResponseCode
@@ -119,6 +124,29 @@ def test_a_damaged_file_of_offsets_says_what_was_expected(text):
 
 
 # -- pulls -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", '{"offsetTable":{', "[]"])
+def test_a_member_without_readable_places_does_not_begin_at_the_end(text, tmp_path):
+    """What it had not read there would be skipped."""
+    member = SimpleNamespace(client_id="1.2.3.4@one")
+    store = LocalOffsets(member, "G", tmp_path)
+    queue = MessageQueue("T", "broker-a", 0)
+    asyncio.run(store.load())                              # nothing was ever written
+    assert asyncio.run(store.read(queue)) is None
+
+    asyncio.run(store.write({queue: 7}))
+    path = tmp_path / "1.2.3.4@one" / "G" / "offsets.json"
+    path.write_text(text)
+    with pytest.raises(ClientError, match=r"offsets\.json: "):
+        asyncio.run(LocalOffsets(member, "G", tmp_path).load())
+
+    asyncio.run(store.write({queue: 8}))
+    asyncio.run(store.write({queue: 9}))
+    path.write_text(text)
+    again = LocalOffsets(member, "G", tmp_path)
+    asyncio.run(again.load())
+    assert asyncio.run(again.read(queue)) == 8             # of the copy before it
 
 
 def test_a_queue_is_pulled_until_it_has_more_than_its_limits():

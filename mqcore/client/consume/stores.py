@@ -88,24 +88,29 @@ class LocalOffsets(OffsetStore):
 
 
 def _read(path: Path) -> dict[MessageQueue, int]:
-    """The file's, else that of the copy before it; an unreadable copy is an error."""
-    try:
-        return parse_offsets(path.read_bytes())
-    except (OSError, ValueError):
-        backup = path.with_name(path.name + ".bak")
+    """The file's, else that of the copy before it. Raises ClientError where what is there cannot be
+    read: a member without places would begin at the end of its queues."""
+    trouble = ""
+    for each in (path, path.with_name(path.name + ".bak")):
         try:
-            return parse_offsets(backup.read_bytes())
+            return parse_offsets(each.read_bytes())
         except FileNotFoundError:
-            return {}
+            continue
         except (OSError, ValueError) as error:
-            raise ClientError(f"offsets of {backup}: {error}") from error
+            trouble = f"offsets of {each}: {error}"
+    if trouble:
+        raise ClientError(trouble)
+    return {}
 
 
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_name(path.name + ".tmp")
-        new.write_text(text, encoding="utf-8")
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())             # a power cut would leave an empty file
         if path.exists():
             os.replace(path, path.with_name(path.name + ".bak"))
         os.replace(new, path)
