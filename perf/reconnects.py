@@ -2,10 +2,12 @@
 Clients that all come back at once by TLS, as behind a restart: how long until each has had a send
 answered, and the floor: the processor time of as many clients that come one by one.
 
-    python -m perf.reconnects [--clients N] [--rounds N]
+    python -m perf.reconnects [--clients N] [--rounds N] [--handshakes N]
 
-Clients and broker share the machine. The floor is the processor time of both, spread over all
-processors: nothing is served sooner here.
+A client whose connection was closed comes back AGAIN_S later, as clients do: a broker has
+`tls.handshake_count_max` handshakes at a time, and closes the oldest for another one. Clients and
+broker share the machine. The floor is the processor time of both, spread over all processors:
+nothing is served sooner here.
 """
 from __future__ import annotations
 
@@ -34,6 +36,7 @@ from tests.wire_live.state import State
 TOPIC = "Reconnects"
 ONE_BY_ONE = 300
 TIMEOUT_S = 60
+AGAIN_S = 0.1
 SPARE_FILES = 200
 
 
@@ -45,12 +48,35 @@ class Spent:
     seconds: float
     broker_s: float
     clients_s: float
+    tries: int
 
     @property
     def floor_s(self) -> float:
         """The time of one client, on all processors together."""
         cores = len(os.sched_getaffinity(0))
         return (self.broker_s + self.clients_s) / self.clients / cores
+
+
+class Clients:
+    """Clients of one broker; tries: how often they have connected."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._context = address, careless()
+        self.tries = 0
+
+    async def one(self) -> asyncio.StreamWriter:
+        while True:
+            self.tries += 1
+            try:
+                return await client(self._address, self._context)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                await asyncio.sleep(AGAIN_S)
+
+    async def one_by_one(self, count: int) -> list[asyncio.StreamWriter]:
+        return [await self.one() for _ in range(count)]
+
+    async def at_once(self, count: int) -> list[asyncio.StreamWriter]:
+        return await asyncio.gather(*(self.one() for _ in range(count)))
 
 
 async def client(address: str, context: ssl.SSLContext) -> asyncio.StreamWriter:
@@ -64,23 +90,13 @@ async def client(address: str, context: ssl.SSLContext) -> asyncio.StreamWriter:
     return writer
 
 
-async def crowd(address: str, context: ssl.SSLContext, count: int) -> list[asyncio.StreamWriter]:
-    return await asyncio.gather(*(client(address, context) for _ in range(count)))
-
-
-async def one_by_one(
-    address: str, context: ssl.SSLContext, count: int,
-) -> list[asyncio.StreamWriter]:
-    return [await client(address, context) for _ in range(count)]
-
-
 async def spent(broker: MqcoreProcess, count: int, *, at_once: bool) -> Spent:
-    context, family = careless(), broker.family()
+    clients, family = Clients(broker.broker_addr), broker.family()
     began, ours, theirs = time.monotonic(), time.process_time(), processor_ns(*family)[0]
     writers = await asyncio.wait_for(
-        (crowd if at_once else one_by_one)(broker.broker_addr, context, count), TIMEOUT_S)
+        (clients.at_once if at_once else clients.one_by_one)(count), TIMEOUT_S)
     found = Spent(count, time.monotonic() - began, (processor_ns(*family)[0] - theirs) / 1e9,
-                  time.process_time() - ours)
+                  time.process_time() - ours, clients.tries)
     for writer in writers:
         writer.transport.abort()
     return found
@@ -89,7 +105,9 @@ async def spent(broker: MqcoreProcess, count: int, *, at_once: bool) -> Spent:
 @click.command(help=__doc__)
 @click.option("--clients", default=2000, show_default=True, type=click.IntRange(1, 5000))
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1, 100))
-def main(clients: int, rounds: int) -> None:
+@click.option("--handshakes", default=1000, show_default=True, type=click.IntRange(1, 5000),
+              help="tls.handshake_count_max")
+def main(clients: int, rounds: int, handshakes: int) -> None:
     """See the module's text."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if clients + SPARE_FILES > most:
@@ -102,7 +120,8 @@ def main(clients: int, rounds: int) -> None:
         certificate.write_bytes(self_signed("reconnects"))
         for number in range(rounds):
             with mqcore_up(Path(scratch, str(number)), {
-                    **MQCORE_STORE, "tls.certificate": certificate}) as broker, State(
+                    **MQCORE_STORE, "tls.certificate": certificate,
+                    "tls.handshake_count_max": handshakes}) as broker, State(
                     broker.broker_addr) as state:
                 state.topic(TOPIC, 8)
                 asyncio.run(spent(broker, ONE_BY_ONE // 3, at_once=False))
@@ -111,7 +130,8 @@ def main(clients: int, rounds: int) -> None:
             floor = single.floor_s * clients
             ratios.append(all_of_them.seconds / floor)
             click.echo(
-                f"{clients} clients at once: {all_of_them.seconds:.2f} s, floor {floor:.2f} s "
+                f"{clients} clients at once, {all_of_them.tries} connections: "
+                f"{all_of_them.seconds:.2f} s, floor {floor:.2f} s "
                 f"({ratios[-1]:.2f} times); CPU of the broker for each "
                 f"{1e6 * all_of_them.broker_s / clients:.0f} us, one by one "
                 f"{1e6 * single.broker_s / single.clients:.0f} us; of a client "
