@@ -1,6 +1,6 @@
 """
 The election of who leads, without clock, network or disk: it is told what is known here and what
-etcd has answered, and says what to ask next and what this broker is to be (leadership FO1 to FO12:
+etcd has answered, and says what to ask next and what this broker is to be (leadership FO1 to FO13:
 shm/leadership.pxd).
 
 Each turn: `next` says what to ask; then one of `granted`, `seen`, `transacted`, or `lost`, says
@@ -15,11 +15,13 @@ from mqcore.failover.etcd import Put
 from mqcore.failover.here import Here, Me, Report, Rules
 from mqcore.failover.keys import (
     OTHERS_MAX,
+    Kept,
     Master,
     Member,
     Names,
     State,
     View,
+    encode_kept,
     encode_master,
     encode_member,
     encode_state,
@@ -128,6 +130,7 @@ class Election:
         self._claims = {claimed: former}             # ... of each epoch that was claimed
         self._shown = 0
         self.trouble = ""                # why this broker takes no part; "": it does
+        self.set_back_from = 0           # leadership FO13: so long its log was; 0: it is as long
 
     # -- what follows ------------------------------------------------------------------------------
 
@@ -167,6 +170,8 @@ class Election:
             return Look()
         view = self._view
         assert view is not None
+        if self._is_set_back(view, here):
+            return None                  # it begins anew, as another member
         if self._next_lease and here.now_ns - self._granted[self._next_lease] > self._lease_ns // 2:
             self._next_lease = 0         # too old to begin anything with it
         wish = self._wish(view, here)
@@ -178,6 +183,23 @@ class Election:
         if here.now_ns - self._looked_ns > self._look_ms(view) * MS:
             return Look()
         return None
+
+    def _is_set_back(self, view: View, here: Here) -> bool:
+        """leadership FO13."""
+        kept = view.kept.get(self._me.member)
+        if kept is None or kept.store != self._me.store or kept.position <= here.end:
+            return False
+        self.set_back_from = kept.position
+        self._lose()
+        return True
+
+    def _keep(self, view: View, here: Here) -> tuple[Put, ...]:
+        """leadership FO13: what grows only, while it is of this store."""
+        me = self._me
+        before = view.kept.get(me.member)
+        if before is not None and before.store == me.store and before.position >= here.kept:
+            return ()
+        return (Put(self._names.kept(me.member), encode_kept(Kept(me.store, here.kept))),)
 
     def _look_ms(self, view: View) -> int:
         if self._leads:
@@ -211,7 +233,7 @@ class Election:
     def _renew(self, view: View, here: Here) -> Transact:
         """leadership FO6: a new lease for our keys, by a transaction."""
         lease = self._next_lease
-        changes = [self._own(here, lease)]
+        changes = [self._own(here, lease), *self._keep(view, here)]
         compared: list[tuple[str, int]] = []
         if self._leads and view.master is not None:
             compared.append((self._names.master, view.master_at.revision))
@@ -260,9 +282,7 @@ class Election:
         return 0 if number == self._number else number
 
     def _found(self, view: View, here: Here) -> Transact | None:
-        """
-        leadership FO7: the very first one, when all had the time of a lease to show themselves.
-        """
+        """leadership FO7: the very first one, when all have shown themselves for a lease."""
         if here.now_ns - self._first_look_ns <= self._lease_ns or not self._is_best(view, here):
             return None
         epoch = max([here.epoch, *(one.epoch for one in view.members.values())]) + 1
@@ -291,7 +311,7 @@ class Election:
             "claim", ((self._names.master, view.master_at.revision),
                       (self._names.state, view.state_at.revision)),
             (self._master(state.epoch, lease), Put(self._names.state, encode_state(state)),
-             self._own(here, lease)), lease)
+             self._own(here, lease), *self._keep(view, here)), lease)
 
     def _resume(self, view: View, here: Here) -> Transact | None:
         """leadership FO9: the lease ran out, and nobody else has led since."""
@@ -301,7 +321,8 @@ class Election:
         lease = self._next_lease or -1
         return Transact(
             "resume", ((self._names.master, 0), (self._names.state, view.state_at.revision)),
-            (self._master(self._leads, lease), self._own(here, lease)), lease)
+            (self._master(self._leads, lease), self._own(here, lease), *self._keep(view, here)),
+            lease)
 
     def _give_up(self, view: View, here: Here) -> Transact | None:
         """
@@ -378,9 +399,7 @@ class Election:
         return None
 
     def _show(self, state: State, here: Here) -> None:
-        """
-        leadership FO10: all that its log had when it began, if no other one can be elected without.
-        """
+        """leadership FO10: all that its log had when it began, if the next one shows it, too."""
         members = _numbers(state) | self._entering | set(self._maybe)
         reports = [here.reports.get(number) for number in members - {self._number, self._former}]
         if all(one is not None and one.acked >= here.begun for one in reports):
@@ -540,7 +559,7 @@ class Election:
         if asked.what in ("resign", "leave"):
             self._lose()
         elif asked.what in ("claim", "resume") or (
-                asked.what == "renew" and len(asked.changes) > 1):
+                asked.what == "renew" and asked.compared):
             self._hold(asked.lease)
         self._entering |= asked.adds
 

@@ -48,6 +48,7 @@ class Here:
     first       where its log begins
     missed_from  at the leader: before this position each member may delete the log for its age
     replicated  below it all has been acknowledged that ever was
+    kept        below it the log is on the disk here, and known to be in all of the set
     begun       where its log ended when it began to lead
     reports     by number of the member with its store (shm/members.py)
     taken       whether ha-master went by the members of the last `words` before all that
@@ -66,5 +67,6 @@ class Here:
     taken: bool = False
     unable: str = ""
     damaged: bool = False
+    kept: int = 0
     first: int = 0
     missed_from: int = 0

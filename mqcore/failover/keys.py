@@ -5,6 +5,7 @@ percent-encoded:
     master      who leads, with its lease: made only where there is none
     state       the epoch of the last election, and the members that have all that was acknowledged
     members/ID  a broker that takes part, with its own lease: how far its log goes
+    kept/ID     without lease: up to where its disk has what the set has acknowledged
 """
 from __future__ import annotations
 
@@ -76,6 +77,14 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Up to where the log of a store was on its disk and known to be in all of the set."""
+
+    store: str
+    position: int
+
+
+@dataclass(frozen=True)
 class At:
     """Where a value stands: the revision of its last change, and its lease."""
 
@@ -96,6 +105,7 @@ class View:
     state_at: At = At(0, 0)
     members: dict[int, Member] = field(default_factory=dict)
     leases: dict[int, int] = field(default_factory=dict)
+    kept: dict[int, Kept] = field(default_factory=dict)
     strange: str = ""
 
 
@@ -120,6 +130,9 @@ class Names:
     def member(self, member: int) -> str:
         return f"{self.prefix}members/{member}"
 
+    def kept(self, member: int) -> str:
+        return f"{self.prefix}kept/{member}"
+
 
 def encode_master(master: Master) -> bytes:
     return json.dumps({"member": master.member, "address": master.address, "ha": master.ha,
@@ -138,13 +151,17 @@ def encode_member(member: Member) -> bytes:
                        "end": member.end, "store": member.store, "first": member.first}).encode()
 
 
+def encode_kept(kept: Kept) -> bytes:
+    return json.dumps({"store": kept.store, "position": kept.position}).encode()
+
+
 def view_of(names: Names, keys: list[Key]) -> View:
     """
     What the keys of a set say. A member whose key nobody can read takes no part; of the others
     KeysError is raised.
     """
     master, master_at, state, state_at = None, At(0, 0), None, At(0, 0)
-    members, leases, strange = {}, {}, ""
+    members, leases, kept, strange = {}, {}, {}, ""
     for key in keys:
         at = At(key.revision, key.lease)
         if key.name == names.master:
@@ -158,11 +175,16 @@ def view_of(names: Names, keys: list[Key]) -> View:
                 leases[member] = key.lease
             except KeysError as error:
                 strange = strange or str(error)
-    return View(master, master_at, state, state_at, members, leases, strange)
+        elif key.name.startswith(names.kept(0)[:-1]):
+            try:
+                kept[_id(key)] = _decoded(key, _kept)
+            except KeysError as error:
+                strange = strange or str(error)
+    return View(master, master_at, state, state_at, members, leases, kept, strange)
 
 
 def _id(key: Key) -> int:
-    """Of whom a key of `members` is. Raises KeysError."""
+    """The member that a key of `members` or `kept` is about. Raises KeysError."""
     text = key.name.rpartition("/")[2]
     if not MEMBER_ID.fullmatch(text) or int(text) > MEMBER_ID_MAX:
         raise KeysError(f"{key.name!r:.200}: expected a member's id")
@@ -199,6 +221,10 @@ def _member(value: dict[str, Any]) -> Member:
     return Member(_address(value, "address"), _address(value, "ha"), _whole(value, "epoch", 0),
                   _whole(value, "end", 0), _said(value, "store"),
                   _whole(value, "first", 0) if "first" in value else 0)
+
+
+def _kept(value: dict[str, Any]) -> Kept:
+    return Kept(_said(value, "store"), _whole(value, "position", 0))
 
 
 def _whole(value: dict[str, Any], name: str, least: int, most: int = NUMBER_MAX) -> int:

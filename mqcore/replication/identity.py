@@ -18,14 +18,20 @@ class IdentityError(ValueError):
     """It cannot be read; the text says why."""
 
 
+def renew(store: Path) -> str:
+    """Another one: the store is no member of the set any more. Raises OSError."""
+    text = secrets.token_hex(IDENTITY_LENGTH // 2)
+    files.write_atomically(store / IDENTITY_FILE, text.encode())
+    return text
+
+
 def identity(store: Path) -> str:
     """That of a store, made when it has none. Raises IdentityError, OSError."""
     path = store / IDENTITY_FILE
     try:
         text = files.read(path).decode("ascii", errors="replace").strip()
     except FileNotFoundError:
-        text = secrets.token_hex(IDENTITY_LENGTH // 2)
-        files.write_atomically(path, text.encode())
+        text = renew(store)
     if len(text) != IDENTITY_LENGTH or not text.isalnum():
         raise IdentityError(f"{path}: {text[:40]!r}: expected {IDENTITY_LENGTH} digits")
     return text

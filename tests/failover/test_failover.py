@@ -242,11 +242,11 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
 
         def __getattr__(self, name: str) -> object:
             read.append(name)
-            return {"taken": True, "reports": {}, "replicated": 0, "begun": 0,
+            return {"taken": True, "reports": {}, "replicated": 0, "begun": 0, "told": 0,
                     "appends_taken": bool}[name]
 
         def log_state(self) -> dict[str, int]:
-            return {"published": 0, "refusal": 0, "unreadable": 0, "first": 0}
+            return {"published": 0, "flushed": 0, "refusal": 0, "unreadable": 0, "first": 0}
 
     process = Failover.__new__(Failover)
     process._pen = process._gate = process._segment = Noted()        # type: ignore[assignment]

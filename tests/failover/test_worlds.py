@@ -69,6 +69,20 @@ def disturb(world: World) -> None:
         broker.lied_to = not broker.lied_to
 
 
+def set_back(world: World) -> None:
+    """Snapshots of disks are taken, and some disks are set back to them."""
+    broker = world.dice.choice(world.brokers)
+    if world.dice.random() < 0.01:
+        world.take_snapshot(broker)
+    elif world.dice.random() < 0.004 and broker.alive:
+        world.set_back(broker, world.dice.uniform(20, 6000))
+
+
+def disturb_all(world: World) -> None:
+    disturb(world)
+    set_back(world)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "min_in_sync"), [(2, 1), (3, 1), (3, 2), (5, 2)])
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -77,7 +91,7 @@ def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(
     print(f"MQCORE_TEST_SEED={SEED}")
     world = World(random.Random((SEED + seed) * 10 + count), count, min_in_sync=min_in_sync)
     world.deaths = 0.001
-    world.run(TROUBLE_MS, lambda: disturb(world))
+    world.run(TROUBLE_MS, lambda: disturb_all(world))
     world.lost = world.deaths = 0.0
     for broker in world.brokers:
         broker.cut_off = broker.unlinked = False
@@ -181,12 +195,12 @@ def test_a_leader_that_lost_one_follower_before_the_other_gives_up(seed: int) ->
     assert acknowledges_beside_one_that_cannot(cut_off_from_the_others, seed)
 
 
-def some_world_loses(*seeds: int) -> bool:
+def some_world_loses(*seeds: int, trouble: Callable[[World], None] = disturb) -> bool:
     """Whether one of these worlds finds that a message is lost, or shown and then another one."""
     for seed in seeds:
         world = World(random.Random(seed), 3)
         try:
-            world.run(TROUBLE_MS, functools.partial(disturb, world))
+            world.run(TROUBLE_MS, functools.partial(trouble, world))
         except AssertionError:
             return True
     return False
@@ -234,3 +248,18 @@ def test_worlds_find_out_when_members_come_in_unasked(monkeypatch) -> None:
 
     monkeypatch.setattr(Election, "_ready", at_once)
     assert some_world_loses(2, 5, 6)
+
+
+def crash_and_set_back(world: World) -> None:
+    set_back(world)
+    broker = world.dice.choice(world.brokers)
+    if broker.alive and world.dice.random() < 0.005:
+        world.crash(broker, world.dice.uniform(1000, 6000))
+
+
+def test_worlds_find_out_when_a_disk_that_was_set_back_counts(monkeypatch) -> None:
+    """FO13."""
+    seeds = range(4)
+    assert not some_world_loses(*seeds, trouble=crash_and_set_back)
+    monkeypatch.setattr(Election, "_is_set_back", lambda *_: False)
+    assert some_world_loses(*seeds, trouble=crash_and_set_back)

@@ -86,6 +86,17 @@ class FakeEtcd:
         return view_of(NAMES, list(self.keys.values()))
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A disk at one moment; the fields of Broker."""
+
+    store: str
+    log: list[tuple[int, int]]
+    heard: int
+    shown: int
+    first: int
+
+
 @dataclass
 class Broker:
     """
@@ -120,6 +131,7 @@ class Broker:
     up_at: float = 0.0
     first: int = 0                    # its log begins there
     well_since: float = 0.0           # alive, with etcd, and with a log that takes messages
+    snapshot: Snapshot | None = None  # of its disk
     rules: Rules = RULES
 
     def __post_init__(self) -> None:
@@ -163,7 +175,8 @@ class Broker:
         return Here(int(clock * MS), int(clock), self.leads,
                     self.epoch, len(self.log), self.replicated,
                     self.begun, dict(self.reports), self.taken == waited, unable,
-                    self.refusal == REFUSAL_FLUSH_FAILED, self.first)
+                    self.refusal == REFUSAL_FLUSH_FAILED,
+                    min(len(self.log), max(self.replicated, self.told)), self.first)
 
     def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
         """
@@ -222,6 +235,7 @@ class World:
         self.late: list[tuple[float, Transact]] = []
         self.lossy_at = 0.0           # when an answer may have been lost last
         self.changes = 0
+        self.set_backs = 0
         self.lost = 0.0               # share of lost answers
         self.deaths = 0.0             # of questions behind which the process dies
         self.serial = 0
@@ -286,6 +300,31 @@ class World:
         broker.log, broker.heard, broker.shown, broker.first = [], 0, 0, 0
         broker.refusal = REFUSAL_NONE
 
+    def set_back(self, broker: Broker, for_ms: float) -> None:
+        """
+        Its disk has the state of a snapshot, which is younger than the store. Not where no other
+        member has what was acknowledged, nor where etcd has not heard of what it lacks then: a
+        member that does not reach etcd is believed for so long.
+        """
+        taken, view = broker.snapshot, self.etcd.view()
+        stores = {} if view.state is None else view.state.stores
+        if taken is None or taken.store != broker.store or not any(
+                stores.get(other.member) == other.store
+                for other in self.brokers if other is not broker):
+            return
+        kept = view.kept.get(broker.member)
+        if len(taken.log) < len(broker.log) and (
+                kept is None or kept.store != broker.store or kept.position <= len(taken.log)):
+            return
+        self.crash(broker, for_ms)
+        broker.log, broker.heard = list(taken.log), taken.heard
+        broker.shown, broker.first = taken.shown, taken.first
+        self.set_backs += 1
+
+    def take_snapshot(self, broker: Broker) -> None:
+        broker.snapshot = Snapshot(broker.store, list(broker.log), broker.heard, broker.shown,
+                                   broker.first)
+
     def retain(self, broker: Broker) -> None:
         """Its disk is full: it deletes young segments, but none that others still have to fetch."""
         most = min(len(one.log) for one in self.brokers)
@@ -301,6 +340,11 @@ class World:
     def _turn(self, broker: Broker) -> None:
         if self.dice.random() < 0.8:
             self._ask(broker)
+            if broker.election.set_back_from:
+                self.serial += 1
+                broker.store = f"{broker.store}-{self.serial}"
+                self.crash(broker, self.dice.uniform(20, 500))       # its run begins anew
+                return
             if self.dice.random() < self.deaths:
                 broker.begin_anew(broker.said)
         words = broker.said = broker.words

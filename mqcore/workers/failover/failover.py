@@ -16,7 +16,7 @@ from mqcore.layout import LEADERSHIP_FOLLOWS, LEADERSHIP_LEADS, REFUSAL_FLUSH_FA
 from mqcore.participants import FAILOVER, processes
 from mqcore.replication import epochs
 from mqcore.replication.epochs import EpochsError
-from mqcore.replication.identity import identity
+from mqcore.replication.identity import identity, renew
 from mqcore.shm.leadership import LeadershipPen
 from mqcore.shm.members import member_number
 from mqcore.shm.replica_gate import ReplicaPen
@@ -25,6 +25,7 @@ from mqcore.shm.segment import Segment
 from mqcore.store import files
 from mqcore.store.log.retention import HOUR_MS, missed_from
 from mqcore.wire.records import RecordError
+from mqcore.workers.process.stopping import OvertakenError
 
 REST_S = 0.02                     # between two looks at what is due
 AFTER_LOSS_S = 0.05
@@ -131,11 +132,23 @@ class Failover:
         end = time.monotonic() + turn_ms / 1000
         while time.monotonic() < end and not self._segment.stop_requested(self.slot):
             asked = self._election.next(self._here())
+            if self._election.set_back_from:
+                self._begin_anew()
             if asked is None:
                 time.sleep(REST_S)
             else:
                 self._ask(asked)
             self._say()
+
+    def _begin_anew(self) -> None:
+        """leadership FO13: as a store that was in no set. Raises OvertakenError."""
+        self._say()
+        log.error("the log here ends at position %d, and this store had it up to %d: its disk was "
+                  "set back, to a snapshot or by a loss. It takes part as a new one, which comes "
+                  "into the set when it has the log again",
+                  self._segment.log_state()["published"], self._election.set_back_from)
+        renew(self._settings.store_root)
+        raise OvertakenError
 
     def stop(self) -> None:
         """After the last acknowledgement: another one need not wait for the lease to run out."""
@@ -243,6 +256,7 @@ class Failover:
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
             taken, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED,
+            min(log_state["flushed"], max(replicated, self._gate.told)),
             log_state["first"], self._look_at_ages(now_ms) if role[1] else 0)
 
     def _look_at_ages(self, now_ms: int) -> int:

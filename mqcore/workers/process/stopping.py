@@ -17,7 +17,7 @@ class UnfinishedStop(RuntimeError):
 
 
 class OvertakenError(RuntimeError):
-    """The log here has what that of who leads has not, which has been logged."""
+    """The log here is not that of a member of the set, which has been logged: a new run is."""
 
 
 class StopWait:

@@ -269,7 +269,8 @@ class HaSlave:
         # (leadership FO10)
         ReplicaPen(self._segment).keep(theirs.history.taken_over if self._pen is None else 0)
         self._loop.go_on(asks=theirs.tells and (
-            settings.shows_replicated_only or settings.hands_log_on))
+            settings.shows_replicated_only or settings.hands_log_on
+            or self._pen is not None))                                   # leadership FO13
 
     def _refuse(self, reason: str) -> None:
         if reason != self._refused:
