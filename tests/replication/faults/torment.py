@@ -101,7 +101,7 @@ class Torment:
         print(f"{name}: MQCORE_TEST_SEED={seed}")
 
     @property
-    def note_failure(self) -> bool:
+    def goes_on(self) -> bool:
         """Until it has had its number of faults."""
         return self.faults.total() < self.least
 
