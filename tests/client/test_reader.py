@@ -316,7 +316,7 @@ def test_an_arrow_batch_of_the_live_end_does_not_wait_until_it_is_full(address):
 
 @pytest.mark.slow
 def test_bodies_that_inflate_much_come_in_batches_that_do_not():
-    """80 messages are some 400 KiB as they are stored, and 320 MiB as they are read."""
+    """80 messages take some 400 KiB in the store, and 320 MiB when they are read."""
     async def scenario():
         with MemoryBroker() as running:
             topic = f"read{next(_topics)}"

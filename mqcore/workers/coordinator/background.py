@@ -44,7 +44,7 @@ class Background:
                     time.sleep(BREATH_S)
         except OSError as error:
             end = partial(done, error)
-        except BaseException as error:     # our own mistake: raised where this process ends of it
+        except BaseException as error:     # our own mistake: raised where it ends this process
             end = partial(_raise, error)
         self._loop.call_soon_threadsafe(end)
 

@@ -2,11 +2,11 @@
 The interpreter's search for garbage in circles, in bounded pieces.
 
 By itself it looks, now and then, at every object that has lived for a while: a third of a second
-when clients have said much, in which nobody is served. Here only the young ones are looked at by
-the interpreter (some thousands at a time). What outlives that is looked at once, as long as it is
-little; if most of it stays it is data, and nobody looks at it again. Such data is let go as ever,
-when nothing leads to it any more; only a circle in it would stay, and requests make none that live
-as long (tests/broker/test_turns.py).
+when clients have said much, in which no request is served. Here the interpreter looks only at young
+objects (some thousands at a time). Survivors are looked at once, while they are few; if most stay
+they are data, and are not looked at again. Data is freed as ever, when nothing leads to it any
+more; only a circle in it would stay, and requests make none that live as long
+(tests/broker/test_turns.py).
 """
 from __future__ import annotations
 

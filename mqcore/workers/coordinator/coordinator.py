@@ -72,7 +72,7 @@ REGISTER_LOOK_S = 1.0             # whether it is time to register again
 MASTER_LOOK_S = 2.0               # a slave whose master is not there asks name servers ...
 MASTER_LOOK_GROWTH = 1.2          # ... less and less often
 
-malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", int)     # of glibc alone
+malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", int)     # only of glibc
 log = logging.getLogger("mqcore.coordinator")
 
 
@@ -163,7 +163,7 @@ class Coordinator:
         self._reconfigure()
 
     def _reconfigure(self) -> None:
-        """What of the settings this process looks at outside of the rules."""
+        """The settings that this process looks at outside of the rules."""
         settings = self._broker.core.settings
         if settings is not self._registrar.settings:
             self._registrar.settings = settings
@@ -190,7 +190,7 @@ class Coordinator:
             raise SystemExit(1) from error
 
     def _look_at_election(self) -> None:
-        """What the words say (failover/elected.py): who leads, and whether it is this broker."""
+        """By the words of failover (elected.py): which broker leads, and whether it is this one."""
         if self._following is None:
             turn_if_lost(self._broker.core, self._changes, self._pen)
         if not self._settings.failover.enable or self._following is None:
@@ -219,7 +219,7 @@ class Coordinator:
 
     def _take_over_topics(self) -> None:
         """
-        Those of messages that consumers see by now; again, when they see all of them
+        Topics of messages that consumers see by now; again, when they see all messages
         (leadership FO10).
         """
         settling = self._queues.settling
@@ -228,7 +228,7 @@ class Coordinator:
             self._known_to = -1
 
     def _adopt(self, address: str, ha_address: str) -> None:
-        """A name server says who is this slave's master; its log may be elsewhere."""
+        """A name server names this slave's master; its log may be elsewhere."""
         if self._settings.failover.enable:       # etcd says it
             return
         if self._following is not None:
@@ -256,7 +256,7 @@ class Coordinator:
             self._follows_on = loop.create_task(self._following.keep())
             self._follows_on.add_done_callback(self._on_last_tick)
             beside.append(self._follows_on)
-        self._drain()                    # what came while nobody was here
+        self._drain()                    # input of the time without a coordinator
         await self._register()
         on_ready()
         await self._stopping.wait()
@@ -279,7 +279,7 @@ class Coordinator:
         await self._save_tables()
 
     async def _save_tables(self) -> None:
-        """What clients were told is saved: a disk that refuses is asked again for a while."""
+        """Save all that clients were told: a disk that refuses is asked again for a while."""
         wait = StopWait(self._segment, self.slot, min(
             SAVE_TRY_S, self._settings.processes.stop_timeout_ms / 1000), log)
         while True:
@@ -366,8 +366,8 @@ class Coordinator:
 
     def _leave(self, connection: int) -> None:
         """
-        Its end comes after what it has said of itself; what it asked is no more looked up. Of who
-        is not known and has asked nothing that waits, nothing is there to be done.
+        Its end comes after its earlier frames; its look-ups end. An unknown connection without
+        waiting requests needs nothing.
         """
         self._transactions.reading(connection, reads=True)
         waits = self._turns.waits_for(connection)
@@ -468,7 +468,7 @@ class Coordinator:
                     await self._register()
 
     async def _register(self) -> None:
-        """Tell the name servers everything; who was elected does so until one has heard."""
+        """Tell the name servers everything; an elected master does so until one has heard."""
         made: asyncio.Future[BrokerRegistration | None] = asyncio.get_running_loop().create_future()
 
         def make() -> Job:

@@ -1,4 +1,4 @@
-"""What the processes count, as GET_BROKER_RUNTIME_INFO and `mqcore status` show it."""
+"""Counts of the processes, as GET_BROKER_RUNTIME_INFO and `mqcore status` show them."""
 from __future__ import annotations
 
 import time
@@ -175,7 +175,7 @@ class StoreFigures:
             self._slots.total("overtaken_messages"))} if role else {}
 
     def _election(self) -> dict[str, str]:
-        """Likewise; none where nobody is elected."""
+        """Likewise; none without elections."""
         found = election(self._segment)
         return {key: str(found[name]) for key, name in ELECTION_KEYS.items() if found}
 
@@ -185,7 +185,7 @@ class StoreFigures:
         return {TRANSACTION_KEYS[name]: str(value) for name, value in found.items()}
 
     def _pool(self) -> dict[str, str]:
-        """What the transient pool holds that no file has; only with that flush mode."""
+        """Bytes that only the transient pool has; only with that flush mode."""
         if not self._pooled:
             return {}
         waiting = self._slots.total("pool_bytes")

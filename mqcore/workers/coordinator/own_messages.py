@@ -19,7 +19,7 @@ Done = Callable[[Put], None]
 
 
 class Producer(Protocol):
-    """What is used of mqcore.store.log.producer.LogProducer."""
+    """The part of mqcore.store.log.producer.LogProducer that is used here."""
 
     def append(
         self, topic: str, queue_id: int, body: bytes, properties: bytes, *, born_ms: int,

@@ -71,7 +71,7 @@ class Registrar:
             renewed.look(now_ms)
 
     def _context(self, address: str) -> ssl.SSLContext | None:
-        """The name server beside this broker is known by its certificate alone."""
+        """The name server beside this broker is known only by its certificate."""
         if self._embedded and address == self.settings.own_namesrv_addr:
             return self._own
         return self._outgoing
@@ -118,7 +118,7 @@ class Registrar:
 
     @property
     def is_overtaken(self) -> bool:
-        """Whether another one has taken over from this master, where nobody is elected."""
+        """Whether another broker has taken over from this master, without an election."""
         return (not self.settings.failover.enable
                 and self._pen.wanted[0] == LEADERSHIP_FOLLOWS)
 
@@ -143,6 +143,6 @@ class Registrar:
             await self._registrations.unregister(
                 self.settings.broker.namesrv_addrs, identity(self.settings),
                 timeout=UNREGISTER_TIMEOUT_S)
-        # of a master of slaves its close tells: a stock name server takes the id of a 104 away from
-        # whoever has it by now, one that was promoted, too
+        # a master of slaves only closes: a stock name server takes the id of a 104 away from the
+        # broker that has it by now, a promoted one, too
         await self._registrations.close()

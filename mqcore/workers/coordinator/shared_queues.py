@@ -142,7 +142,7 @@ class SharedQueues:
         self._words.ask_deletion()
 
     def tick(self) -> None:
-        """Tell those whose queues are gone, and those who have waited long enough."""
+        """Answer requests whose queues are gone, and those that have waited long enough."""
         now_ms = self._now_ms()
         for removal in list(self._removals):
             if not removal.markers:

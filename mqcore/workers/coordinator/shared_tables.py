@@ -1,4 +1,4 @@
-"""What the coordinator shows to the serving processes: topics, groups, subscriptions, filters."""
+"""Topics, groups, subscriptions, filters: shown by the coordinator to serving processes."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
@@ -25,7 +25,7 @@ FORGOTTEN_AT_ONCE = 512            # filters of groups that are gone, when there
 
 
 def within_i32(broker_id: int) -> int:
-    """The id as shared memory holds it; nobody has brokers beyond, but a file may name them."""
+    """The id as shared memory holds it; no broker has a higher one, but a file may name it."""
     return max(I32_MIN, min(broker_id, I32_MAX))
 
 
@@ -140,7 +140,7 @@ class SharedTables:
             raise TablesFull(str(error)) from error
 
     def _publish(self, publish: Callable[[], None]) -> None:
-        """What is kept for groups that are gone makes room."""
+        """Filters kept for groups that are gone make room."""
         try:
             publish()
         except TableFullError:
