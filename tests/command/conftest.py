@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import Admin, Message, Producer
+from mqcore.client import Admin, AdminError, Message, Producer
 from tests.support.ci import unavailable
 from tests.support.command import Done, mqcore
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import have_stock, stock_cluster
+from tests.support.waiting import wait_until
 
 _CHOICE = os.environ.get("MQCORE_TEST_STOCK", "")
 BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
@@ -80,6 +81,14 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def _cluster(kind: str, namesrv: str, broker: str) -> Cluster:
     with Admin(namesrv) as admin:
         (found,) = admin.clusters()
+
+        def tells() -> bool:
+            # a stock broker refuses code 28 until its first second is over: it has no rates yet
+            try:
+                return bool(admin.cluster_status())
+            except AdminError:
+                return False
+        wait_until(tells, "the state of the broker")
     return Cluster(kind, namesrv, broker, found.brokers[0].broker_name)
 
 

@@ -45,9 +45,11 @@ def test_a_context_is_added_used_shown_and_removed(cluster: Cluster) -> None:
     assert mqcore("context", "check").returncode == 0
     assert cluster.broker_name in mqcore("context", "check", "-x", "here").stdout
     assert mqcore("context", "add", "here", "h:1").returncode == 1
-    assert mqcore("context", "rm", "here").returncode == 0
+    assert mqcore("context", "rm", "here").returncode == 2
+    assert "context here" in mqcore("context", "rm", "here", "--dry-run").stdout
+    assert mqcore("context", "rm", "here", "--yes").returncode == 0
     assert contexts.current() is None
-    assert mqcore("context", "rm", "here").returncode == 3
+    assert mqcore("context", "rm", "here", "--yes").returncode == 3
 
 
 def test_options_win_over_variables_which_win_over_the_context_in_use(

@@ -11,7 +11,7 @@ from mqcore.admin.lines import say
 from mqcore.admin.shell import contexts
 from mqcore.admin.shell.contexts import Context
 from mqcore.admin.shell.exits import Exit, Failure
-from mqcore.admin.shell.runner import reads
+from mqcore.admin.shell.runner import at_a_terminal, reads
 from mqcore.admin.shell.view import Column, Facts, Table, Text, View
 from mqcore.client import AsyncAdmin
 
@@ -117,8 +117,18 @@ def use_command(name: str | None, nothing: bool) -> None:
 
 @context_group.command("rm")
 @name_argument
-def remove_command(name: str) -> None:
-    """Delete a context."""
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def remove_command(name: str, dry_run: bool, yes: bool) -> None:
+    """Delete a context, with the secret key that it may hold."""
+    question = f"delete context {contexts.checked_name(name)}"
+    if dry_run:
+        contexts.load(name)
+        say(f"{question}: {contexts.file_of(name)}")
+        return
+    if not yes:
+        at_a_terminal(question)
+        click.confirm(f"{question}?", abort=True, err=True)
     contexts.remove(name)
     say(f"removed context {name}")
 

@@ -232,8 +232,7 @@ async def _change(
 
 def _ask(plan: Plan, connection: Connection) -> None:
     """Returns when the change may be made; raises click.Abort or Failure."""
-    if not sys.stdin.isatty():
-        raise Failure(f"{plan.question}: there is no terminal to ask: give --yes", Exit.USAGE)
+    at_a_terminal(plan.question)
     say(plan.before.lines(), err=True)
     if connection.confirm and plan.name:
         typed = click.prompt(
@@ -243,6 +242,12 @@ def _ask(plan: Plan, connection: Connection) -> None:
             raise click.Abort
         return
     click.confirm(printable(f"{plan.question}?"), abort=True, err=True)
+
+
+def at_a_terminal(question: str) -> None:
+    """Raises Failure where there is no terminal to ask."""
+    if not sys.stdin.isatty():
+        raise Failure(f"{question}: there is no terminal to ask: give --yes", Exit.USAGE)
 
 
 async def _awaited(work: Awaitable[View]) -> View:
