@@ -222,7 +222,8 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
             return False
         s.next = position
         s.taken = position + s.overlap_left
-        store_i32_release(&s.shm.replica_gate.untold, not s.asked)       # replica_gate G10
+        # replica_gate G10; the log of a master of ours may come before it was asked
+        store_i32_release(&s.shm.replica_gate.untold, not (s.asked or s.asks))
     if position != s.next:
         link_end(s, NOTE_OTHER_PLACE, position)
         return False

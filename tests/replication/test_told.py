@@ -170,6 +170,26 @@ def asked(slave: SlaveEnd, listener: socket.socket, asks: bool = True) -> Peer:
     return peer
 
 
+def test_a_log_that_comes_before_the_question_is_not_shown(                              # G10
+    master: MasterEnd, slave: SlaveEnd,
+) -> None:
+    """A master that stood still takes a position said again for the answer to its greeting."""
+    pen = ReplicaPen(slave.run.segment)
+    with socket.create_server(("127.0.0.1", 0)) as listener, slave.turning():
+        slave.link(listener.getsockname())
+        slave.run.segment.ring_bell(slave.slot)
+        peer = Peer(listener.accept()[0])
+        peer.exactly(16)
+        peer.send(ANNOUNCE, bytes(30))
+        wait_until(lambda: slave.loop.greeting() == bytes(30), "a greeting")
+        peer.send(0, b"".join(segments(master.run, master.end).values())[:master.end])
+        slave.loop.go_on(asks=True)
+        slave.run.segment.ring_bell(slave.slot)
+        wait_for_end(slave, master.end)
+        assert peer.exactly(8) == REPORT.pack(TELL)
+    assert (pen.told, pen.shown_end(slave.end)) == (0, 0)
+
+
 def test_what_a_master_says_may_stand_between_any_frames_in_any_pieces(
     master: MasterEnd, slave: SlaveEnd,
 ) -> None:
