@@ -110,6 +110,27 @@ def test_a_new_group_starts_at_0_only_on_a_young_queue(
     assert OffsetTable(tmp_path / "o.json").query("G", "T", 0, store) == offset
 
 
+@pytest.mark.parametrize(("bounds", "in_memory_from"), [((0, 50), 1), ((10, 50), 0)])
+def test_a_commit_of_0_is_an_offset_on_an_old_queue_too(
+    tmp_path: Path, bounds: tuple[int, int], in_memory_from: int
+) -> None:
+    store = FakeStore(in_memory_from=in_memory_from)
+    store.queues["T", 0] = bounds
+    offsets = OffsetTable(tmp_path / "o.json")
+    offsets.commit("G", "T", 0, 0)
+
+    assert offsets.query("G", "T", 0, store) == 0
+
+
+def test_offsets_beyond_the_end_of_a_queue_are_taken_back_to_it(tmp_path: Path) -> None:
+    offsets = OffsetTable(tmp_path / "o.json")
+    for queue_id, offset in enumerate((9, 10, 11, 5_000)):
+        offsets.commit("G", "T", queue_id, offset)
+
+    assert offsets.cut([("T", queue_id, 10) for queue_id in range(5)]) == 2
+    assert offsets.of_queues("G", "T") == {0: 9, 1: 10, 2: 10, 3: 10}
+
+
 def test_the_offsets_of_one_group_are_removed_alone(tmp_path: Path) -> None:
     offsets = OffsetTable(tmp_path / "o.json")
     offsets.commit("G", "T", 0, 1)
@@ -224,6 +245,18 @@ def test_a_connection_has_half_of_the_memory_for_locks_that_it_finds(
     locks.unlock("H", "b", many)
     assert locks.lock(2, "G", "b", many, 2) == mine
     assert locks.lock(1, "G", "a", many, 60_003) == mine       # those of 2 have expired
+
+
+def test_locks_expire_behind_an_older_one_that_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqcore.broker.tables.locks.LOCKS_BYTES_MAX", 100_000)
+    locks = LockTable(60_000)
+    many = [Queue("T", "broker-a", number) for number in range(200)]
+    locks.lock(1, "H", "a", [Q0], 0)
+    held = locks.lock(2, "G", "b", many, 1)
+    locks.lock(1, "H", "a", [Q0], 60_000)
+
+    assert locks.lock(3, "K", "c", many, 60_002) == held
+    assert locks.lock(4, "H", "d", [Q0], 60_002) == []
 
 
 @pytest.mark.parametrize(("members", "remark"), [

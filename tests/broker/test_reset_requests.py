@@ -79,6 +79,16 @@ def test_no_offset_lies_beyond_the_data(moved: Bench) -> None:
     assert by_queue(reset(moved).body) == {0: 100, 1: 0}
 
 
+@pytest.mark.parametrize("target", [39, 40, 41])
+def test_without_force_no_queue_moves_forward_by_a_single_message(
+    moved: Bench, target: int
+) -> None:
+    moved.store.by_time["T", 0, TIME_MS] = target
+    join(moved, 1)
+
+    assert by_queue(reset(moved, force=False).body)[0] == min(target, 40)
+
+
 def test_a_group_that_is_not_connected_is_left_to_the_tool(moved: Bench) -> None:
     answer = reset(moved)
 

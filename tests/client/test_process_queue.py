@@ -41,6 +41,14 @@ def test_offsets_without_a_wanted_message_are_committed():
     assert queue.commit_offset == 42
 
 
+def test_an_older_answer_takes_no_queue_back():
+    queue = ProcessQueue[Stored](5)
+    queue.put([], 42)
+    queue.put([], 40)
+
+    assert (queue.next_offset, queue.commit_offset) == (42, 42)
+
+
 def test_what_is_put_again_is_not_taken_again():
     queue = ProcessQueue[Stored](0)
     queue.done(queue.put(stored(0, 1, 2), 3))

@@ -79,7 +79,7 @@ def rules(root: Path = ROOT) -> dict[str, str]:
     """Each rule's id -> the file that states it."""
     found: dict[str, str] = {}
     for path in sorted([*root.glob("mqcore/**/*.pxd"), *root.glob("mqcore/**/*.pyx"),
-                        *root.glob("mqcore/client/**/*.py")]):
+                        *root.glob("mqcore/**/*.py")]):
         if path.stem == "_native" or not (head := head_of(path)):
             continue
         for rule in STATED.findall(head):

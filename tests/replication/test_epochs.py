@@ -198,3 +198,11 @@ def test_a_master_has_taken_over_where_it_followed_another_one() -> None:
     assert history.taken_over == 100
     assert history.begun(150, "b/1", 3).begun(180, "b/1", 4).taken_over == 100
     assert history.begun(150, "a/0", 3).taken_over == 150
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_epoch_with_a_number_that_was_given_begins_nowhere(number: int) -> None:
+    history = epochs.first("a/1", 0, 1, 2)
+    with pytest.raises(EpochsError, match=f"epoch {number} does not come behind the last one"):
+        history.begun(10, "b/2", 2, number)
+    assert history.begun(10, "b/2", 2, 3).last.number == 3

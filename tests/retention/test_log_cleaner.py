@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mqcore.shm.retention import LogWords
+from mqcore.store.log import retention
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.retention import (
     HOUR_MS,
@@ -100,6 +102,47 @@ def test_a_segment_goes_when_its_time_is_over_and_the_oldest_goes_first(run: Run
     assert cleaner.delete_oldest(since_noon, EXPIRED) is None     # behind it an older one: it waits
     assert cleaner.segments() == [n * SEGMENT for n in range(2, 6)]
     assert run.segment.log_state()["first"] == 2 * SEGMENT
+
+
+def test_a_segment_goes_in_the_millisecond_in_which_its_time_is_over(run: Run) -> None:
+    cleaner = cleaner_of(run)
+    ages(run, 72, 0)
+
+    assert cleaner.delete_oldest(lambda file_ms: since_noon(file_ms) - 1, EXPIRED) is None
+    assert cleaner.delete_oldest(since_noon, EXPIRED) == run.log_folder / f"{0:020d}"
+
+
+def test_the_disk_knows_of_each_deletion_before_the_next_one(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it may forget the second one only: a gap in the log."""
+    done: list[Path] = []
+
+    def noted(work: Callable[[Path], None]) -> Callable[[Path], None]:
+        def call(path: Path) -> None:
+            work(path)
+            done.append(path)
+        return call
+
+    for name in ("unlink", "sync_folder"):
+        monkeypatch.setattr(retention, name, noted(getattr(retention, name)))
+    cleaner = cleaner_of(run)
+    first, second = (cleaner.delete_oldest(since_noon, ANY_AGE) for _ in range(2))
+
+    assert done == [first, run.log_folder, second, run.log_folder]
+
+
+def test_the_last_segment_with_records_stays_though_the_next_one_is_prepared(run: Run) -> None:
+    cleaner = cleaner_of(run)
+    while cleaner.delete_oldest(since_noon, ANY_AGE):
+        pass
+    end = 6 * SEGMENT
+    with (run.log_folder / f"{end:020d}").open("wb") as file:
+        file.truncate(SEGMENT)
+    run.segment.set_dispatched(end, 1)
+
+    assert cleaner.delete_oldest(since_noon, ANY_AGE) is None
+    assert cleaner.segments() == [5 * SEGMENT, end]
 
 
 def test_the_segment_that_is_written_stays_however_full_the_disk_is(run: Run) -> None:
