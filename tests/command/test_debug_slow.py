@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreProcess]:
 def peers(broker: MqcoreProcess) -> Iterator[tuple[State, Peer]]:
     with State(broker.broker_addr) as state, Peer(broker.broker_addr) as other:
         state.topic(TOPIC, 1)
-        state.message(TOPIC)
+        told(state)
         yield state, other
 
 
