@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from mqcore.workers.supervisor.children import STARVED_S_MAX, Starved, doing
+from tests.support.mqcore_process import MQCORE, mqcore_up
 from tests.support.waiting import wait_until
 
 ENOUGH_S = 0.2
@@ -87,3 +88,17 @@ def test_time_of_a_wait_that_no_signal_ends_is_counted() -> None:
             os.kill(pid, signal.SIGKILL)
         blocked.wait()
     assert doing(blocked.pid) == "gone"
+
+
+def test_a_child_that_it_never_started_is_reaped(tmp_path: Path) -> None:
+    """As process 1 of a container it gets every orphan."""
+    program = [sys.executable, "-c", dedent("""
+        import os, sys
+        if os.fork() == 0:
+            os._exit(0)
+        os.execv(sys.argv[1], sys.argv[1:])
+    """), *MQCORE]
+    with mqcore_up(tmp_path, program=program) as broker:
+        wait_until(lambda: all(doing(pid) != "gone" and not doing(pid).startswith("Z")
+                               for pid in children_of(broker.pid)), "the end of the stranger")
+        assert len(children_of(broker.pid)) == len(broker.family()) - 1

@@ -1,9 +1,10 @@
 """The processes of a run, as their supervisor keeps them."""
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,23 @@ class Starved:
         waits = (_queued_s(pid) - before + self._blocked[pid]
                  for pid, before in self._before.items())
         return min(max(0.0, *waits), STARVED_S_MAX) if self._before else 0.0
+
+
+def ended(children: Iterable[Child]) -> Iterator[tuple[Child, int]]:
+    """
+    The children that have ended since the last call, with their exit codes. Others may end too: as
+    process 1 of a container the supervisor is parent of all that lost theirs.
+    """
+    known = {child.pid: child for child in children if child.pid}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        if pid in known:
+            yield known[pid], os.waitstatus_to_exitcode(status)
 
 
 def doing(pid: int) -> str:

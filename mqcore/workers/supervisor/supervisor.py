@@ -66,7 +66,7 @@ from mqcore.workers.process.stopping import (
     UnfinishedStop,
 )
 from mqcore.workers.supervisor import limits
-from mqcore.workers.supervisor.children import Child, Starved, doing, spoken
+from mqcore.workers.supervisor.children import Child, Starved, doing, ended, spoken
 from mqcore.workers.supervisor.limits import LimitError
 from mqcore.workers.supervisor.manager import ServiceManager
 from mqcore.workers.supervisor.place import Place, live_run
@@ -455,12 +455,8 @@ class Supervisor:
                 os.read(fd, 4096)
 
     def _reap(self) -> None:
-        for child in self._children:
-            if not child.pid:
-                continue
-            pid, status = os.waitpid(child.pid, os.WNOHANG)
-            if pid:
-                self._buried(child, os.waitstatus_to_exitcode(status))
+        for child, code in ended(self._children):
+            self._buried(child, code)
 
     def _buried(self, child: Child, code: int) -> None:
         child.pid = 0
