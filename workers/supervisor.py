@@ -16,11 +16,12 @@ from mqcore.acl.kept import KeptFiles
 from mqcore.broker.settings.model import Settings
 from mqcore.workers.failover.elected import Rejoining
 from mqcore.workers.process import said
+from mqcore.workers.process.activated import Activated, ActivationError
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Terminal
 from mqcore.workers.supervisor.limits import fitted
 from mqcore.workers.supervisor.manager import ServiceManager
-from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, Supervisor
+from mqcore.workers.supervisor.supervisor import EXIT_AGAIN, StartError, Supervisor
 
 
 def live(settings: Settings, read: Callable[[], Settings], *, embedded: bool,
@@ -33,6 +34,10 @@ def live(settings: Settings, read: Callable[[], Settings], *, embedded: bool,
     """
     kept, kept_tls, rejoining, terminal = KeptFiles(), KeptTls(), Rejoining(), Terminal()
     manager = ServiceManager(os.environ, beats=settings.http.enable)
+    try:
+        activated = Activated(os.environ)
+    except ActivationError as error:
+        raise StartError(str(error)) from error
 
     def ready(now: Settings) -> None:
         on_ready(now)
@@ -43,5 +48,5 @@ def live(settings: Settings, read: Callable[[], Settings], *, embedded: bool,
     while code == EXIT_AGAIN:
         code = Supervisor(known, embedded_namesrv=embedded, kept=kept, kept_tls=kept_tls,
                           rejoining=rejoining, terminal=terminal, on_ready=ready,
-                          manager=manager).run()
+                          manager=manager, activated=activated).run()
     return code

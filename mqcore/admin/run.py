@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -150,6 +151,7 @@ def namesrv(config: Path | None, port: int | None) -> None:
 
     from mqcore.admin import logs
     from mqcore.namesrv import settings as namesrv_settings
+    from mqcore.workers.process.activated import Activated
     from mqcore.workers.serving import namesrv as worker
 
     output.occupy_standard_fds()
@@ -177,8 +179,12 @@ def namesrv(config: Path | None, port: int | None) -> None:
             "%s", exposure.of_name_server(settings.listen_host, settings.listen_port))
     setproctitle("mqcore: namesrv")
     try:
-        worker.run(settings, read_again=read_again, ready_callback=lambda: output.tell(
-            f"mqcore ready namesrv={bracketed(settings.listen_host)}:{settings.listen_port}"))
+        activated = Activated(os.environ)
+        given = activated.take(settings.listen_host, settings.listen_port, "namesrv.listen_port")
+        activated.say_unused()
+        address = f"{bracketed(settings.listen_host)}:{settings.listen_port}"
+        worker.run(settings, given or None, read_again=read_again,
+                   ready_callback=lambda: output.tell(f"mqcore ready namesrv={address}"))
         end(0)
     except (OSError, ValueError) as error:
         fail(str(error), EXIT_START)

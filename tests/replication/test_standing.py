@@ -37,6 +37,7 @@ from mqcore.store.last_run import LastRun
 from mqcore.workers.failover import standing
 from mqcore.workers.failover.elected import Rejoining
 from mqcore.workers.process import said
+from mqcore.workers.process.activated import Activated
 from mqcore.workers.process.secured import KeptTls
 from mqcore.workers.process.signals import Terminal
 from mqcore.workers.replication.ha_slave import HaSlave
@@ -205,7 +206,7 @@ def test_nobody_is_there_when_who_sends_the_log_has_died(tmp_path: Path) -> None
     supervisor = Supervisor(said.of_broker(settings, lambda: settings), embedded_namesrv=False,
                             on_ready=lambda _: None, kept=KeptFiles(), kept_tls=KeptTls(),
                             rejoining=Rejoining(), terminal=Terminal(),
-                            manager=ServiceManager({}, beats=False))
+                            manager=ServiceManager({}, beats=False), activated=Activated({}))
     supervisor._segment = new_segment()
     pen = ReplicaPen(supervisor._segment)
     pen.move(100)

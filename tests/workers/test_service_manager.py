@@ -110,17 +110,18 @@ def test_the_unit_waits_longer_than_a_stop_takes() -> None:
     assert seconds > ProcessSettings().stop_timeout_ms / 1000
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
     command = shutil.which("systemd-analyze")
     if command is None:
         unavailable("needs systemd-analyze")
     program = tmp_path / "mqcore"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
-    file = tmp_path / UNIT.name
-    file.write_text(UNIT.read_text(encoding="utf-8").replace(
-        "/usr/local/bin/mqcore", str(program)), encoding="utf-8")
-    done = subprocess.run([command, "verify", str(file)], capture_output=True, text=True,
+    files = [tmp_path / unit.name for unit in (UNIT, UNIT.with_suffix(".socket"))]
+    for file in files:
+        file.write_text((UNIT.parent / file.name).read_text(encoding="utf-8").replace(
+            "/usr/local/bin/mqcore", str(program)), encoding="utf-8")
+    done = subprocess.run([command, "verify", *map(str, files)], capture_output=True, text=True,
                           check=False, timeout=60)
-    said = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    said = [line for line in done.stderr.splitlines() if UNIT.stem in line]
     assert (done.returncode, said) == (0, []), done.stderr

@@ -51,6 +51,7 @@ from mqcore.workers.failover import standing
 from mqcore.workers.failover.elected import LOOK_MS, Elections, Rejoining
 from mqcore.workers.process import descriptors, loop, output
 from mqcore.workers.process.accounts import run_account
+from mqcore.workers.process.activated import Activated
 from mqcore.workers.process.descriptors import TooFewDescriptors
 from mqcore.workers.process.inherited import Inherited, Listeners
 from mqcore.workers.process.layout import StoreFiles
@@ -98,13 +99,13 @@ class Supervisor:
     beside it; on_ready: called once clients can connect, with the addresses of broker and name
     servers; kept, kept_tls: the access files and the TLS files in force, also of the run before;
     rejoining: what one run leaves to the next; terminal: where the process was started; manager:
-    the service manager that started it.
+    the service manager that started it, and `activated` the sockets that it listens at.
     """
 
     def __init__(self, said: Said[Settings], *, embedded_namesrv: bool,
                  on_ready: Callable[[Settings], None], kept: KeptFiles,
                  kept_tls: KeptTls, rejoining: Rejoining, terminal: Terminal,
-                 manager: ServiceManager) -> None:
+                 manager: ServiceManager, activated: Activated) -> None:
         self._said = said
         self._changes = ChangedSettings(said.settings)
         self._settings = self._changes.load()
@@ -116,7 +117,7 @@ class Supervisor:
         self._ending = self._overtaken = self._marked = False
         self._unfinished: list[str] = []
         self._kept, self._kept_tls = kept, kept_tls
-        self._rejoining, self._manager = rejoining, manager
+        self._rejoining, self._manager, self._activated = rejoining, manager, activated
         self._elections: Elections | None = None
 
     def run(self) -> int:
@@ -223,7 +224,8 @@ class Supervisor:
 
     def _open_listeners(self) -> Listeners:
         try:
-            return open_listeners(self._settings, self.serving_count, embedded=self._embedded)
+            return open_listeners(self._settings, self.serving_count, self._activated,
+                                  embedded=self._embedded)
         except ListenError as error:
             raise StartError(str(error)) from error
 
