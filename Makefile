@@ -148,12 +148,14 @@ docs: tools
 	$(BIN)/python -m docs.reference
 
 # -- defaults of settings, from their model into config/broker.toml and docs/configuration.md; the
-#    table of requests in HACKING.md; that of docs/metrics.md; alert rules and the board
+#    table of requests in HACKING.md; those of docs/metrics.md and docs/events.md; alert rules and the
+#    board
 settings: build
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.requests
 	$(BIN)/python -m docs.metrics
 	$(BIN)/python -m docs.alerts
+	$(BIN)/python -m docs.events
 
 # -- docs/invariants.md, of the rules that the heads of files state
 invariants: build

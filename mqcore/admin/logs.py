@@ -11,6 +11,7 @@ import os
 import sys
 import time
 
+from mqcore.events import name_of
 from mqcore.wire.printable import json_line, printable
 
 TEXT_FORM = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -18,13 +19,14 @@ TRACE_MARGIN = "    "
 
 
 class TextLines(logging.Formatter):
-    """Text: time, level, process, message."""
+    """Text: time, level, process, message, and behind it the name of the line."""
 
     def __init__(self) -> None:
         super().__init__(TEXT_FORM)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return printable(super().formatMessage(record))
+        name = name_of(record)
+        return printable(super().formatMessage(record)) + (f" event={name}" if name else "")
 
     def formatException(self, ei: object) -> str:
         return _set_off(super().formatException(ei))          # type: ignore[arg-type]
@@ -41,7 +43,7 @@ class JsonLines(logging.Formatter):
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created))
             + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(), "process": record.name.removeprefix("mqcore."),
-            "pid": record.process, "message": record.getMessage(),
+            "pid": record.process, "event": name_of(record), "message": record.getMessage(),
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)

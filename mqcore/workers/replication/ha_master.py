@@ -217,14 +217,14 @@ class HaMaster:
             if kind == MasterNote.NOTE_SLAVE:
                 log.info("slave %s follows from log position %d on", peer, value)
             elif kind == MasterNote.NOTE_LEFT:
-                log.info(REFUSED[kind].format(peer=peer, value=value))
+                log.info("%s", REFUSED[kind].format(peer=peer, value=value))
             elif kind == MasterNote.NOTE_DAMAGED:
                 self._say_damaged(peer, value)
             elif kind == MasterNote.NOTE_TLS_FAILED:
                 log.warning("TLS with %s failed: %s; its connection is closed", peer,
                             tls_context.trouble(value))
             else:
-                log.warning(REFUSED[kind].format(peer=peer, value=value))
+                log.warning("%s", REFUSED[kind].format(peer=peer, value=value))
         if more:
             log.warning("%d more lines about slaves are left out", more)
 

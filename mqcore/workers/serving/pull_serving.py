@@ -146,7 +146,7 @@ class PullServing:
         positions, more = self._loop.damaged()
         for position in positions[self._damaged:]:
             log.error("the message at log position %d is damaged and is not handed out: mqcore "
-                      "verify says more, mqcore store repair mends it", position)
+                      "store verify says more, mqcore store repair mends it", position)
         if more and not self._damaged_more:
             log.error("more messages are damaged: mqcore store verify says which")
         self._damaged, self._damaged_more = len(positions), more
