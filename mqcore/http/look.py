@@ -37,6 +37,7 @@ class Bounded(Generic[Key]):
         self.count_max = count_max
         self._other = other
         self._own: dict[Key, None] = {}
+        self._counted: dict[str, tuple[float, dict[Key, float]]] = {}
         self.folded = 0
 
     def keep(self, present: Mapping[Key, object]) -> None:
@@ -58,6 +59,27 @@ class Bounded(Generic[Key]):
                 key = other
             sums[key] = sums.get(key, 0) + value
         return sums
+
+    def counted(self, counter: str, values: Iterable[tuple[Key, float]]) -> dict[Key, float]:
+        """
+        The same of a counter, by its name: what the others have gained since the last look is added
+        up. A key that disappears, or gets a series, takes nothing away: a counter that falls by one
+        message would read as if all messages had come again.
+        """
+        total, before = self._counted.get(counter, (0, {}))
+        found: dict[Key, float] = {}
+        now: dict[Key, float] = {}
+        for key, value in values:
+            if key in self._own:
+                found[key] = value
+            else:
+                last = before.get(key, 0)
+                total += value - last if value >= last else value      # less: a new life
+                now[key] = value
+        self._counted[counter] = total, now
+        if total:
+            found[self._other] = total
+        return found
 
 
 class Watcher:
@@ -134,16 +156,16 @@ class Look:
         return messages, sizes
 
     def messages_in(self) -> dict[str, float]:
-        return self._of_topics(self._ends[0])
+        return self._of_topics("messages", self._ends[0])
 
     def bytes_in(self) -> dict[str, float]:
-        return self._of_topics(self._ends[1])
+        return self._of_topics("bytes", self._ends[1])
 
-    def _of_topics(self, values: list[int]) -> dict[str, float]:
+    def _of_topics(self, counter: str, values: list[int]) -> dict[str, float]:
         messages = self._ends[0]
-        return self.watcher.topics.summed(
-            (name, value) for name, value, count in zip(
-                self.watcher.names, values, messages, strict=True) if count)
+        return self.watcher.topics.counted(
+            counter, ((name, value) for name, value, count in zip(
+                self.watcher.names, values, messages, strict=True) if count))
 
     def dead_letters(self) -> dict[str, float]:
         """By group, whether its topic is told apart or not."""
@@ -151,7 +173,7 @@ class Look:
             self.watcher.names, self._ends[0], strict=True)
             if count and name.startswith(DLQ_PREFIX)}
         self.watcher.dead_letters.keep(counts)
-        return self.watcher.dead_letters.summed(counts.items())
+        return self.watcher.dead_letters.counted("messages", counts.items())
 
     @cached_property
     def _pulled(self) -> dict[Pair, list[int]]:
@@ -172,12 +194,12 @@ class Look:
         return sums
 
     def messages_out(self) -> dict[Pair, float]:
-        return self.watcher.groups.summed(
-            (pair, sums[0]) for pair, sums in self._pulled.items())
+        return self.watcher.groups.counted(
+            "messages", ((pair, sums[0]) for pair, sums in self._pulled.items()))
 
     def bytes_out(self) -> dict[Pair, float]:
-        return self.watcher.groups.summed(
-            (pair, sums[1]) for pair, sums in self._pulled.items())
+        return self.watcher.groups.counted(
+            "bytes", ((pair, sums[1]) for pair, sums in self._pulled.items()))
 
     @cached_property
     def _ends_of_queues(self) -> list[int]:

@@ -1,17 +1,10 @@
 """The alert rules and the board: written from their table, of metrics that exist, and that work."""
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
 import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -19,8 +12,8 @@ import yaml
 from docs import alerts
 from mqcore.http.metrics import METRICS
 from mqcore.wire.codes import RequestCode
-from tests.support.ci import unavailable
-from tests.support.mqcore_process import die_with_parent, mqcore_up
+from tests.http.prometheus import Prometheus, program, scraping
+from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
@@ -63,14 +56,6 @@ WELL = {
     f'mqcore_metrics_folded{{{BROKER},of="topics"}}': "0x90",
 }
 END = re.compile(r"_(bucket|sum|count)$")
-
-
-def program(name: str) -> str:
-    """Of Debian's package prometheus."""
-    found = shutil.which(name)
-    if found is None:
-        unavailable(f"needs {name}, of Debian's package prometheus")
-    return found
 
 
 def test_the_files_are_those_of_the_table() -> None:
@@ -127,35 +112,9 @@ def labels(name: str, series: dict[str, str]) -> dict[str, str]:
     return {key: found[key] for key in found if name != "FlushSlow" or key not in ("process", "le")}
 
 
-@dataclass
-class Prometheus:
-    """A real one, that scrapes a broker each second."""
-
-    port: int
-
-    def get(self, path: str, **query: str) -> Any:
-        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as answer:
-                return json.load(answer)["data"]
-        except OSError:
-            return None
-
-    def has_data(self, expr: str) -> bool:
-        found = self.get("query", query=expr)
-        return bool(found and found["result"])
-
-
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
-    command = program("prometheus")
-    port, own = free_port(), free_port()
-    config = tmp_path / "prometheus.yml"
-    config.write_text(yaml.safe_dump({
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(alerts.RULES)],
-        "scrape_configs": [{"job_name": "mqcore", "static_configs": [
-            {"targets": [f"127.0.0.1:{port}"]}]}]}))
+    port = free_port()
     settings = {"http.enable": True, "http.listen": f"127.0.0.1:{port}",
                 "broker.offsets_persist_interval_ms": 50}
     with mqcore_up(tmp_path / "broker", settings) as broker, Peer(broker.broker_addr) as peer:
@@ -167,16 +126,8 @@ def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
         assert peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {
             "consumerGroup": "billing", "topic": "orders", "queueId": "0",
             "commitOffset": "0"}).code == 0
-        process = subprocess.Popen(
-            [command, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
-             f"--web.listen-address=127.0.0.1:{own}"], stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, preexec_fn=die_with_parent,
-            env={**os.environ, "GOMAXPROCS": "1"})
-        try:
-            yield Prometheus(own)
-        finally:
-            process.kill()
-            process.wait()
+        with scraping(tmp_path, port, [alerts.RULES]) as found:
+            yield found
 
 
 @pytest.mark.slow

@@ -104,6 +104,24 @@ def test_who_is_new_has_the_place_of_who_has_gone() -> None:
     assert bounded.folded == 1
 
 
+def test_the_sum_of_the_others_never_falls() -> None:
+    """Prometheus takes a counter that fell for one that began again at 0."""
+    bounded = Bounded(1, "_other")
+
+    def look(**values: int) -> dict[str, float]:
+        bounded.keep(values)
+        return bounded.counted("messages", values.items())
+
+    assert look(a=1, b=20, c=300) == {"a": 1, "_other": 320}
+    assert look(a=2, b=21, c=300) == {"a": 2, "_other": 321}
+    assert look(a=2, b=21) == {"a": 2, "_other": 321}                  # c is deleted
+    assert look(b=22, d=4000) == {"b": 22, "_other": 4321}             # b has the place of a
+    assert look(b=22, d=4001) == {"b": 22, "_other": 4322}
+    assert look(b=22, d=3) == {"b": 22, "_other": 4325}                # d was made again
+    assert bounded.counted("messages", [("b", 22), ("d", 3)])["_other"] == 4325
+    assert bounded.counted("bytes", [("b", 1), ("d", 5)]) == {"b": 1, "_other": 5}
+
+
 @pytest.mark.parametrize("value", [
     'quote " and \\ backslash', "line\nbreak", 'x"} 1\nforged{a="b', "\r\t\x00\x1b[31m", "\\n", "",
     "\N{SNOWMAN}\N{RIGHT-TO-LEFT OVERRIDE}\N{LINE SEPARATOR}", "{}[],=#", "T" * 4096])
