@@ -380,6 +380,13 @@ EVENTS = (
         "writes are taken again: the disk is no longer too full",
         "writes are taken again",
     )),
+    Event(174, "metrics-not-pushed", (
+        "metrics cannot be pushed to %s: the collector does not take them",
+    )),
+    Event(175, "metrics-pushed-again", ("metrics are pushed to %s again",)),
+    Event(176, "otlp-extra-missing", (
+        "metrics are not pushed to http.otlp_endpoint: %s; pip install mqcore[otlp]",
+    )),
 )
 
 _NAMES = {line: event.name for event in EVENTS for line in event.lines}

@@ -63,11 +63,16 @@ class SavedOffsets:
         return self._rows
 
     def _known(self, table: dict[str, dict[int, int]]) -> Iterator[Row]:
-        """The entries of queues that exist."""
+        """
+        The entries of queues that exist. What a person wrote otherwise than brokers do is left out
+        until the coordinator has written it.
+        """
         for key, queues in table.items():
             topic, _, group = key.partition("@")
             found = []
             for queue, offset in queues.items():
+                if not isinstance(queue, int) or not isinstance(offset, int):
+                    continue
                 number = self._lives.numbers([(topic, queue)]) if 0 <= queue < QUEUE_COUNT_MAX \
                     else []
                 if number:

@@ -235,12 +235,21 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     metrics_topics_max: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     metrics_groups_max: Annotated[int, Meta(ge=1, le=100_000)] = 5_000
+    otlp_endpoint: Annotated[str, Meta(max_length=2048)] = ""
+    otlp_interval_ms: Annotated[int, Meta(ge=1_000, le=3_600_000)] = 60_000
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of `listen`."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port)
+
+    @property
+    def otlp_url(self) -> str:
+        """`otlp_endpoint` with its path."""
+        scheme, _, rest = self.otlp_endpoint.partition("://")
+        host, _, path = rest.partition("/")
+        return self.otlp_endpoint if path else f"{scheme}://{host}/v1/metrics"
 
 
 class LogSettings(Struct, frozen=True, kw_only=True):

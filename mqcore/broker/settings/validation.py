@@ -118,6 +118,9 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         refuse(f"tls.{key}", wanted)
     if not is_address(settings.http.listen):
         refuse("http.listen", "host:port")
+    scheme, _, rest = settings.http.otlp_endpoint.partition("://")
+    if settings.http.otlp_endpoint and not _is_url(f"{scheme}://{rest.partition('/')[0]}"):
+        refuse("http.otlp_endpoint", "http://host:port or https://host:port, and a path if need be")
     if settings.http.enable and settings.http.address[1] in _ports(settings):
         refuse("http.listen", "a port that the broker does not use itself")
     http_odd = page_trouble(settings)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from mqcore.broker.settings.exposure import is_loopback
 from mqcore.broker.settings.model import Settings
-from mqcore.http import health, metrics, text
+from mqcore.http import health, metrics, otlp, text
 from mqcore.http.look import Look, Watcher
 from mqcore.http.server import PATHS, TEXT, Answer, Asked, HttpServer, PageProtocol
 from mqcore.participants import HTTP
@@ -57,6 +57,8 @@ class Http:
         self._watcher = Watcher(settings, segment, self._reader)
         self._host, self._port = settings.http.address
         self._server: HttpServer | None = None
+        self._push: otlp.Push | None = None
+        self._push_at = 0.0
         self._said = ""
         self._error: BaseException | None = None
 
@@ -66,6 +68,8 @@ class Http:
         self._loop.set_exception_handler(self._on_trouble)
         self._loop.add_reader(self._segment.bell(self.slot), self._on_bell)
         self._loop.run_until_complete(self._open())
+        if self._settings.http.otlp_endpoint:
+            self._begin_to_push()
         if not is_loopback(self._host):
             log.warning("other hosts reach http.listen (%s), which asks for no account, and "
                         "shows names of topics and groups", self._settings.http.listen)
@@ -80,13 +84,26 @@ class Http:
         if self._page is not None:
             self._page.sweep()
         self._loop.run_until_complete(self._turn(turn_ms / 1000))
+        if self._push is not None and time.monotonic() >= self._push_at:
+            self._push_at = time.monotonic() + self._settings.http.otlp_interval_ms / 1000
+            self._push.send(Look(self._watcher))
 
     def stop(self) -> None:
         if self._page is not None:
             self._loop.run_until_complete(self._page.close())
         if self._server is not None:
             self._loop.run_until_complete(self._server.stop())
+        if self._push is not None:
+            self._push.stop()
         self._loop.close()
+
+    def _begin_to_push(self) -> None:
+        http = self._settings.http
+        try:
+            self._push = otlp.Push(http.otlp_url, self._segment.run_id)
+        except ModuleNotFoundError as error:
+            log.error("metrics are not pushed to http.otlp_endpoint: %s; pip install mqcore[otlp]",
+                      error)
 
     # -- turns -------------------------------------------------------------------------------------
 
