@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 HEAD = "| event | level | line |\n|---|---|---|\n"
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error",
           "exception": "error"}
-# What runs in programs of users, and commands, whose words are their output.
+# Programs of users run the one part; the other part are commands, whose words are their output.
 OTHERS = ("client", "contrib", "spark", "testing", "bench", "admin/demo", "admin/nouns",
           "admin/shell")
 
@@ -33,7 +33,7 @@ class Line:
 
 
 def lines() -> Iterator[Line]:
-    """All of them. Raises ValueError for one whose text is made while it runs."""
+    """All lines. Raises ValueError for one whose text is made while it runs."""
     for path in sorted((ROOT / "mqcore").rglob("*.py")):
         name = str(path.relative_to(ROOT / "mqcore"))
         if not name.startswith(OTHERS):

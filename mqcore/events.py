@@ -34,7 +34,7 @@ EVENTS = (
         "access files cannot be kept for processes that start anew: %s",
     )),
     Event(3, "access-rules-read", ("access rules were read again: %d accounts in %d files",)),
-    Event(4, "access-rules-unusable", ("access rules stay as they were: %s",)),
+    Event(4, "access-rules-unusable", ("access rules stay unchanged: %s",)),
     Event(5, "acknowledged-lost", (
         "%d bytes of acknowledged messages are lost: the commit log could not be written "
             "before the stop (%s)",
@@ -123,7 +123,7 @@ EVENTS = (
     Event(45, "group-too-slow", (
         "group %s reads too slowly and may not consume any more: its last pull of %s, "
             "queue %d, was %d bytes (%d ms) behind, broker.consumer_fallbehind_threshold_bytes "
-            "is %d; update the group (mqadmin updateSubGroup -s true) to let it go on",
+            "is %d; update the group (mqadmin updateSubGroup -s true) to let it continue",
     )),
     Event(46, "http-listens", ("%s is listened on now",)),
     Event(47, "http-port-taken", ("there are no metrics and no answers to probes: %s",)),
@@ -212,7 +212,7 @@ EVENTS = (
     )),
     Event(93, "open-to-others-hint", ("run.announce %s",)),
     Event(94, "overtaken-log-stays", (
-        "the log here has what that of who leads has not, and stays as it is: %s",
+        "the log here has what that of who leads has not, and stays unchanged: %s",
     )),
     Event(95, "overtaken-messages-kept", (
         "%d messages, log positions %d to %d, are not in the log of %s: they are kept in "
@@ -347,7 +347,7 @@ EVENTS = (
         "TLS files cannot be kept for processes that start anew: %s",
     )),
     Event(162, "tls-files-renewed", ("TLS: %s get what the files say now: %s",)),
-    Event(163, "tls-files-unusable", ("TLS goes on with the files that it has: %s",)),
+    Event(163, "tls-files-unusable", ("TLS keeps the files that it has: %s",)),
     Event(164, "tls-test-mode", (
         "TLS TEST MODE: the certificate was made for this run and proves nothing; set "
             "tls.certificate",

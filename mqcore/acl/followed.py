@@ -144,7 +144,7 @@ class FollowedRules:
         """Once for each trouble: the rules before it stay in force."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            _log.error("access rules stay as they were: %s", error)
+            _log.error("access rules stay unchanged: %s", error)
 
 
 def check_emptied(files: Iterable[AclFile], before: Iterable[AclFile]) -> None:

@@ -64,8 +64,8 @@ class SavedOffsets:
 
     def _known(self, table: dict[str, dict[int, int]]) -> Iterator[Row]:
         """
-        The entries of queues that exist. What a person wrote otherwise than brokers do is left out
-        until the coordinator has written it.
+        The entries of queues that exist. Entries in another form than brokers write are left out
+        until the coordinator has written them.
         """
         for key, queues in table.items():
             topic, _, group = key.partition("@")

@@ -140,7 +140,7 @@ class Look:
 
     @cached_property
     def _ends(self) -> tuple[list[int], list[int]]:
-        """By topic: messages, bytes."""
+        """By topic: messages, bytes. Of topics that come later in this look there is neither."""
         watcher = self.watcher
         counts = watcher.lives.counts()
         watcher.learn()                    # more than are counted, when one has come meanwhile
@@ -165,28 +165,33 @@ class Look:
         messages = self._ends[0]
         return self.watcher.topics.counted(
             counter, ((name, value) for name, value, count in zip(
-                self.watcher.names, values, messages, strict=True) if count))
+                self.watcher.names, values, messages, strict=False) if count))
 
     def dead_letters(self) -> dict[str, float]:
         """By group, whether its topic is told apart or not."""
         counts = {name.removeprefix(DLQ_PREFIX): count for name, count in zip(
-            self.watcher.names, self._ends[0], strict=True)
+            self.watcher.names, self._ends[0], strict=False)
             if count and name.startswith(DLQ_PREFIX)}
         self.watcher.dead_letters.keep(counts)
         return self.watcher.dead_letters.counted("messages", counts.items())
 
     @cached_property
     def _pulled(self) -> dict[Pair, list[int]]:
-        """Messages and bytes that groups took of topics."""
-        watcher = self.watcher
+        """
+        Messages and bytes that groups took of topics that have messages. Pairs of deleted topics
+        stay in shared memory, and would keep their series for good.
+        """
+        watcher, present = self.watcher, self._ends[0]
         sums: dict[Pair, list[int]] = {}
         for serving in range(self.segment.serving_count):
             table = watcher.pulls.rows(serving)
             watcher.learn()
             words = memoryview(table).cast("q").tolist()
             for at in range(0, len(words), COLUMNS):
-                pair = (watcher.group(words[at + 1]),
-                        watcher.names[watcher.topic_of[words[at]]])
+                topic = watcher.topic_of[words[at]]
+                if topic >= len(present) or not present[topic]:
+                    continue
+                pair = watcher.group(words[at + 1]), watcher.names[topic]
                 sums_of = sums.setdefault(pair, [0, 0])
                 sums_of[0] += words[at + MESSAGES]
                 sums_of[1] += words[at + SIZE]

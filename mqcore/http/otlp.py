@@ -77,7 +77,7 @@ class Push:
 
 
 def metrics_data(look: Look, since_ns: int) -> otel.MetricsData:
-    """What a scrape would show; a metric without a sample is left out."""
+    """The samples of a scrape; a metric without one is left out."""
     from opentelemetry.sdk.metrics import export as otel
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope

@@ -85,4 +85,4 @@ class Renewed(Generic[Settings, Context]):
         self._failed, self._failed_ms = self._seen, now_ms
         if str(error) != self._trouble:
             self._trouble = str(error)
-            log.error("TLS goes on with the files that it has: %s", error)
+            log.error("TLS keeps the files that it has: %s", error)

@@ -67,7 +67,7 @@ def test_processes_that_start_while_a_file_is_bad_go_on_with_the_rules_before(
     before = by_role(broker)
     file.write_text(BAD)
     try:
-        told = f"access rules stay as they were: {file}:2: accessKey: 5 characters"
+        told = f"access rules stay unchanged: {file}:2: accessKey: 5 characters"
 
         def tellers() -> int:
             return broker.output.read_text().count(told)

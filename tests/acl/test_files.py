@@ -295,7 +295,7 @@ def test_a_file_that_became_empty_keeps_the_rules(
     file.write_text(nothing)
     assert [follower.look(), follower.look()] == [False, True]
     follower.files.found(follower.files.read())
-    told = (f"access rules stay as they were: {file}: nothing in it, and there were 2 accounts: "
+    told = (f"access rules stay unchanged: {file}: nothing in it, and there were 2 accounts: "
             "expected accounts, or accounts: []")
     assert [one.getMessage() for one in caplog.records] == [told]
     assert follower.accounts == Follower(tmp_path, kept).accounts == {"the-first", "the-second"}

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 STEP_LIMIT_S = 600
-# A layer as root: proc and devices in it, and nothing of it outside of this mount namespace.
+# A layer as root: proc and devices inside, which no other mount namespace sees.
 ENTER = """
 set -e
 mount -t overlay overlay -o "$1" "$2"
@@ -59,7 +59,7 @@ exec setpriv --reuid "$user" --regid "$user" --clear-groups --no-new-privs --bou
 
 @dataclass
 class Stage:
-    """What a stage has made: its layer, and what a container of it has from it."""
+    """The layer that a stage has made, and the settings of its containers."""
 
     layer: Path
     environment: dict[str, str]

@@ -59,7 +59,7 @@ def program(name: str) -> str:
 
 
 def said(*command: str | Path) -> str:
-    """What a program says about a file that it takes."""
+    """The words of a program about a file that it takes."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

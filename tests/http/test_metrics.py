@@ -104,6 +104,37 @@ def test_who_is_new_has_the_place_of_who_has_gone() -> None:
     assert bounded.folded == 1
 
 
+def test_a_pair_of_a_deleted_topic_gives_its_place_away() -> None:
+    watcher = filled(["gone", "here"], metrics_groups_max=1)
+    TableWriter(watcher.segment).publish_group("G")
+    pen = PullCountPen(watcher.segment, 0)
+    for queue in range(2):
+        assert pen.add(queue, 0, messages=5, size=100)
+    assert Look(watcher).messages_out() == {("G", "gone"): 5, ("_other", "_other"): 5}
+
+    class Deleted(Filled):
+        """The first topic has no messages any more."""
+
+        def counts(self) -> bytes:
+            return bytes(8) + super().counts()[8:]
+
+    watcher.lives = Deleted(watcher.segment)
+    assert Look(watcher).messages_out() == {("G", "here"): 5, ("_other", "_other"): 5}
+
+
+def test_a_topic_that_comes_during_a_scrape_is_in_the_next_one() -> None:
+    watcher = filled(["%DLQ%first"])
+    look = Look(watcher)
+    assert look.messages_in() == {"%DLQ%first": 1}
+    QueueLives(watcher.segment).set_restart("%DLQ%second", 0, 0)
+    watcher.learn()                          # as what pulls handed out does
+    assert look.messages_in() == {"%DLQ%first": 1}
+    assert look.bytes_in() == {"%DLQ%first": 0}
+    assert look.dead_letters() == {"first": 1}
+    watcher.lives = Filled(watcher.segment)
+    assert Look(watcher).dead_letters() == {"first": 1, "second": 2}
+
+
 def test_the_sum_of_the_others_never_falls() -> None:
     """Prometheus takes a counter that fell for one that began again at 0."""
     bounded = Bounded(1, "_other")

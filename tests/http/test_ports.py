@@ -24,7 +24,7 @@ def test_a_taken_port_is_a_line_and_is_had_when_it_is_free(tmp_path: Path) -> No
             assert checks(port, "/readyz") == (200, {})
             (line,) = [line for line in one.tail().splitlines() if "no metrics" in line]
             assert line.endswith(f"127.0.0.1:{port} (http.listen) cannot be listened on: "
-                                 "Address already in use")
+                                 "Address already in use event=http-port-taken")
 
 
 def test_without_the_setting_there_is_no_process(tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ PRESENT = 40                     # topics at a time ...
 OWN = 20                         # ... half of which have series of their own
 SENDS = 5                        # to each topic
 ROUNDS_A_SECOND = 4
-GROWTH_BYTES = 2 << 20           # that is no leak: of caches of a young process
+GROWTH_BYTES = 2 << 20           # that is no leak: of caches of a young process ...
+TOPIC_BYTES = 1024               # ... and of a topic that was ever made: its name and its numbers
+IDLE_BYTES = 256 << 10           # while none are made
 COUNTERS = '{__name__=~"(rocketmq|mqcore)_.*_total|.*_bucket|.*_count"}'
 
 
@@ -83,7 +85,13 @@ def test_scrapes_beside_topics_that_come_and_go(tmp_path: Path) -> None:
                 due += 1 / ROUNDS_A_SECOND
             else:
                 wait_until(lambda due=due: time.monotonic() >= due, "the next round")
-        grown = resident(pid) - before
+        assert pid_of(broker, "http") == pid, broker.tail()
+        after, made = resident(pid), topics.made
+        grown = after - before
+        idle_until = time.monotonic() + SECONDS / 4
+        wait_until(lambda: time.monotonic() >= idle_until, "scrapes without new topics",
+                   timeout_s=SECONDS + 60)
+        assert resident(pid) - after <= IDLE_BYTES
         took = int(time.monotonic() - began)
         wait_until(lambda: number(prometheus, "sum(rocketmq_messages_in_total)") == sum(
             values(families(port), "rocketmq_messages_in_total")), "the last scrape")
@@ -103,7 +111,7 @@ def test_scrapes_beside_topics_that_come_and_go(tmp_path: Path) -> None:
         # what a rate makes of topics that changed places: no message twice
         gained = number(prometheus, f"sum(increase(rocketmq_messages_in_total{whole}))")
         assert gained <= (topics.sent - sent) * 1.2 + SENDS * OWN, (gained, topics.sent - sent)
-        assert grown <= GROWTH_BYTES, grown
+        assert grown <= GROWTH_BYTES + TOPIC_BYTES * made, (grown, made)
         print(f"{took} s: {len(times)} scrapes, longest gap {gap:.2f} s, {topics.made} topics, "
               f"{topics.sent - sent} messages, {gained:.0f} by increase(), http process grew by "
               f"{grown} bytes to {before + grown}")

@@ -258,7 +258,7 @@ def test_files_are_followed_and_bad_ones_change_nothing(
             file = tmp_path / "plain_acl.yml"
             file.write_text("accounts:\n- {accessKey: the-other, secretKey: [}\n")
             async with asyncio.timeout(DEADLINE_S):
-                while "access rules stay as they were" not in caplog.text:
+                while "access rules stay unchanged" not in caplog.text:
                     await asyncio.sleep(0.05)
             assert f"{file}:2: " in caplog.text
             await until(port, ADMIN, 0)

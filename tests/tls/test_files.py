@@ -209,7 +209,7 @@ def test_new_files_hold_for_new_connections_and_bad_ones_not_at_all(
             assert [shown_by(one, client) for one in addresses] == ["first", "first"]
 
             certificate.write_text("no certificate")
-            says(running, f"TLS goes on with the files that it has: {certificate}: expected")
+            says(running, f"TLS keeps the files that it has: {certificate}: expected")
             assert shown_by(running.broker_addr, client) == "first"
 
             replace_file(second, certificate)

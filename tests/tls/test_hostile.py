@@ -205,7 +205,7 @@ def test_a_key_of_another_certificate_changes_nothing(
         beside = tmp_path / "beside.key"
         shutil.copy(second[1], beside)
         os.replace(beside, key)
-        says(running, "TLS goes on with the files that it has: ")
+        says(running, "TLS keeps the files that it has: ")
         assert ask(address_of(running, server), client) in ANSWERED
 
 

@@ -81,7 +81,7 @@ def test_processes_that_start_while_files_are_bad_go_on_with_those_before(
             is_back(running, role, client, "second")
         said = running.output.read_text()
         assert "ends by an error" not in said
-        assert f"TLS goes on with the files that it has: {key}: cannot be read" in said
+        assert f"TLS keeps the files that it has: {key}: cannot be read" in said
         for source, target in zip(authority.sign("third"), (certificate, key), strict=True):
             replace_file(source, target)
         for name in SERVERS.values():
@@ -215,7 +215,7 @@ def test_a_name_server_goes_on_with_its_certificate_when_the_new_one_has_expired
             "tls.certificate": certificate, "tls.key": key, "tls.poll_ms": 50}) as running:
         for source, target in zip(authority.sign_expired("over"), (certificate, key), strict=True):
             replace_file(source, target)
-        says(running, f"TLS goes on with the files that it has: {certificate}: expected a "
+        says(running, f"TLS keeps the files that it has: {certificate}: expected a "
                       "certificate that has not expired")
         assert shown_by(running.namesrv_addr, client) == "first"
 

@@ -141,7 +141,7 @@ def test_a_new_revocation_list_counts_and_a_bad_one_does_not(
     addresses = (broker.broker_addr, broker.namesrv_addr)
     with Peer(addresses[0], tls=own.client(pair)) as before:
         file.write_text("no list")
-        expected = f"TLS goes on with the files that it has: {file}: "
+        expected = f"TLS keeps the files that it has: {file}: "
         wait_until(lambda: broker.output.read_text().count(expected) == 3,
                    "broker, name server and the supervisor, which keeps copies, tell", 20)
         assert all(is_let_in(own, one, pair) for one in addresses)

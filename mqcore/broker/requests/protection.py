@@ -39,6 +39,6 @@ def disable_slow_groups(core: Core, now_ms: int) -> list[str]:
         _log.warning(
             "group %s reads too slowly and may not consume any more: its last pull of %s, queue "
             "%d, was %d bytes (%d ms) behind, broker.consumer_fallbehind_threshold_bytes is %d; "
-            "update the group (mqadmin updateSubGroup -s true) to let it go on",
+            "update the group (mqadmin updateSubGroup -s true) to let it continue",
             name, pull.topic, pull.queue_id, pull.behind_bytes, pull.behind_ms, limit)
     return disabled

@@ -91,7 +91,7 @@ class Rejoining:
                               else None)
         except (RejoinError, OtherLogError, EpochsError, BackupError, OSError,
                 ValueError) as error:
-            log.error("the log here has what that of who leads has not, and stays as it is: %s",
+            log.error("the log here has what that of who leads has not, and stays unchanged: %s",
                       error)
             return
         self.not_before = 0.0

@@ -19,12 +19,12 @@ log = logging.getLogger("mqcore.supervisor")
 
 
 class ActivationError(ValueError):
-    """What was handed over cannot be used; the text says why."""
+    """A descriptor or an address that cannot be used; the text says why."""
 
 
 class Activated:
     """
-    The sockets of this process, kept until it ends; `take` gives copies of them.
+    The sockets of this process, kept until it ends; `take` gives copies.
 
     environment: the words for this process are taken out. Raises ActivationError.
     """
