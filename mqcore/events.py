@@ -387,6 +387,14 @@ EVENTS = (
     Event(176, "otlp-extra-missing", (
         "metrics are not pushed to http.otlp_endpoint: %s; pip install mqcore[otlp]",
     )),
+    Event(177, "tls-link-failed", ("TLS with %s failed: %s; its connection is closed",)),
+    Event(178, "page-error", ("app._error %s %s: %s",)),
+    Event(179, "page-write", ("page account=%s from=%s did=%s outcome=%s",)),
+    Event(180, "store-set-back", (
+        "the log here ends at position %d, and this store had it up to %d: its disk was set "
+            "back, to a snapshot or by a loss. It takes part as a new one, which comes into the "
+            "set when it has the log again",
+    )),
 )
 
 _NAMES = {line: event.name for event in EVENTS for line in event.lines}
