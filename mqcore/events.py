@@ -395,6 +395,12 @@ EVENTS = (
             "back, to a snapshot or by a loss. It takes part as a new one, which comes into the "
             "set when it has the log again",
     )),
+    Event(181, "timer-files-not-written", (
+        "the timer's files cannot be written: %s; messages with a time of delivery wait",
+    )),
+    Event(182, "timed-not-delivered", (
+        "the message with a time of delivery at log position %d is not delivered: %s",
+    )),
 )
 
 _NAMES = {line: event.name for event in EVENTS for line in event.lines}

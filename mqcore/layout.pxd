@@ -200,10 +200,10 @@ cdef struct ScheduleState "mq_schedule_state":
     int64_t offsets[DELAY_LEVEL_MAX]     # of level 1, 2, ...: the next to be delivered; the scheduler
     int64_t delivered                    # messages, since the start; the scheduler
     int64_t settled_position             # deliveries below it are accounted for; the scheduler
-    int64_t ahead[SCHEDULE_AHEAD_MAX]    # delivered, but behind one that is not: level and offset,
-                                         #   0: free place (mqcore/store/schedule/book.pyx); the scheduler
+    int64_t ahead[SCHEDULE_AHEAD_MAX]    # delivered behind one that is not (store/schedule/book.pyx); the scheduler
     int32_t writer                       # incarnation that takes its appends; the scheduler
     int32_t pad
+    int64_t timer_pending                # messages with a time of delivery that wait; the scheduler
 
 # -- Transactions: how far half and op queue are settled (broker.md 5.4) -----------------------------
 cdef struct TransactionState "mq_transaction_state":
@@ -312,8 +312,7 @@ cpdef enum:
     REQUEST_TEXT_MAX = 40000             # bytes of type and expression that serving looks up
 
 # -- One queue: name and writer's counter, then the dispatcher's range ------------------------------
-#    Its lives (mqcore/shm/retention.pyx): removal_answered follows removal_asked, removal_done
-#    removal_begun.
+#    Lives (shm/retention.pyx): removal_answered follows removal_asked, removal_done removal_begun.
 cdef struct QueueEntry "mq_queue_entry":
     int64_t next_offset                  # of the next record of the queue; the writer
     uint64_t hash                        # the writer, once
@@ -492,6 +491,7 @@ cpdef enum:
     REQUEST_BATCH = 8
     REQUEST_AFTER_PREVIOUS = 16          # only if the producer's request before it was stored
     REQUEST_TRANSACTION = 32             # the final message of a transaction
+    REQUEST_TIMED = 64                   # it waits for a time of delivery (recall_handles.pxd)
 
 # -- Records of `append_results`: kind RESULT_; then for a batch the positions i64[record_count] ---
 cdef struct AppendResult "mq_append_result":

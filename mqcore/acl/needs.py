@@ -117,6 +117,10 @@ def _topic(ext: Ext) -> Needs:
     return _some((ext.get("topic"), SUB, False))
 
 
+def _recall(ext: Ext) -> Needs:
+    return _some((ext.get("topic"), PUB, False))
+
+
 def _consumer_group(ext: Ext) -> Needs:
     return _some((ext.get("consumerGroup"), SUB, True))
 
@@ -138,7 +142,8 @@ _STOCK: dict[int, Callable[[Ext], Needs]] = {
 _FIELDS: dict[int, Callable[[Ext], Needs]] = {
     R.SEND_MESSAGE: _any_send, R.SEND_MESSAGE_V2: _any_send, R.SEND_BATCH_MESSAGE: _any_send,
     R.SEND_REPLY_MESSAGE: _any_send, R.SEND_REPLY_MESSAGE_V2: _any_send,
-    R.LITE_PULL_MESSAGE: _group_and_topic, R.QUERY_CONSUMER_OFFSET: _group_and_topic,
+    R.LITE_PULL_MESSAGE: _group_and_topic, R.RECALL_MESSAGE: _recall,
+    R.QUERY_CONSUMER_OFFSET: _group_and_topic,
     R.QUERY_CONSUME_QUEUE: _topic,
 }
 

@@ -24,6 +24,7 @@ from mqcore.wire.codes import (
     KEY_LENGTH_MIN,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
 )
 from mqcore.wire.command import Command
 from mqcore.wire.numbers import I64_MAX, I64_MIN
@@ -40,7 +41,7 @@ PERMISSIONS = {
 }
 UNSIGNED = (SIGNATURE, "_UNIQUE_KEY_QUERY")
 # Where messages wait that were sent to other topics: delayed ones, halves, and halves given up.
-HOLDING_TOPICS = frozenset((SCHEDULE_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC))
+HOLDING_TOPICS = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC))
 EXCEPTION = "org.apache.rocketmq.acl.common.AclException: "
 _FIELDS = ("accessKey", "secretKey", "whiteRemoteAddress", "admin", "defaultTopicPerm",
            "defaultGroupPerm", "topicPerms", "groupPerms")

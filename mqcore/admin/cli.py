@@ -63,6 +63,7 @@ message_group = group("message", {
     "tail": (f"{_NOUNS}.message", "tail_command", "Messages as they come."),
     "trace": (f"{_NOUNS}.message", "trace_command", "Sends and tries of a message."),
     "resend": (f"{_NOUNS}.message", "resend_command", "Send a stored message again."),
+    "recall": (f"{_NOUNS}.message", "recall_command", "Take back what is not delivered yet."),
 }, "Messages: send and consume, find and look into stored ones.")
 
 broker_group = group("broker", {

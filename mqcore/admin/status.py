@@ -15,7 +15,7 @@ from mqcore.figures import FIGURES
 from mqcore.layout import WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
-from mqcore.shm.delays import delay_offsets
+from mqcore.shm.delays import delay_offsets, timer_pending
 from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.refused import refusal, word
@@ -44,7 +44,7 @@ def describe(name: str) -> dict[str, object] | None:
                 "writes_refused": refusal(log),
                 "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {},
-        "delayed": {"waiting": delayed(segment)},
+        "delayed": {"waiting": delayed(segment), "timed": timer_pending(segment)},
         "transactions": figures(transaction_figures(segment), now_ms),
         "serving": {},
     }
@@ -80,13 +80,13 @@ def process_rows(segment: Segment, supervisor: int, now_ms: int) -> list[dict[st
 
 
 def delayed(segment: Segment) -> int:
-    """How many delayed messages wait for their time."""
+    """How many messages wait for their time, of a delay level or of their own."""
     queues = QueueTable(segment)
     waiting = 0
     for level, offset in (delay_offsets(segment) or {}).items():
         known = queues.range(SCHEDULE_TOPIC, level - 1)
         waiting += max(known[1] - offset, 0) if known is not None else 0
-    return waiting
+    return waiting + timer_pending(segment)
 
 
 def explain() -> None:

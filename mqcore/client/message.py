@@ -1,8 +1,10 @@
 """Messages, queues and results as applications see them (client.md 2.8, 2.14)."""
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
 from mqcore.client.core.options import whole
@@ -41,6 +43,28 @@ def _joined(keys: Iterable[str]) -> str:
         raise ConfigError(f"keys {keys!r}: expected a str, or several") from None
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _milliseconds(delay: float | timedelta) -> int:
+    if isinstance(delay, timedelta):
+        delay = delay.total_seconds()
+    if isinstance(delay, bool) or not isinstance(delay, int | float) or not math.isfinite(delay):
+        raise ConfigError(f"delay {delay!r}: expected seconds or a timedelta")
+    if delay < 0:
+        raise ConfigError(f"delay {delay!r}: expected 0 or more")
+    return math.ceil(delay * 1000 - 1e-6)
+
+
+def _time(deliver_at: object) -> int:
+    if not isinstance(deliver_at, datetime):
+        raise ConfigError(f"deliver_at {deliver_at!r}: expected a datetime")
+    if deliver_at.utcoffset() is None:
+        raise ConfigError(f"deliver_at {deliver_at}: expected a zone, as datetime.now(UTC) has or"
+                          " .astimezone() gives")
+    return max(-(-(deliver_at - _EPOCH) // timedelta(milliseconds=1)), 0)
+
+
 class Message(MessageCore):
     """A message to send (client.md 2.14).
 
@@ -50,6 +74,8 @@ class Message(MessageCore):
     keys         what it can be found by; one, or several
     properties   the application's own, str to str; brokers keep 32,767 bytes of all together
     delay_level  1 to 18: consumers get it later (1 s, 5 s, 10 s, 30 s, 1 min ... 2 h)
+    delay        consumers get it so much later: seconds, as exact as a millisecond, or a timedelta
+    deliver_at   consumers get it then: a datetime with a zone. Brokers of 4.9 deliver both at once
     flag         a number of the application's own, 32 bits
     wait_store   False: the answer does not wait for the disk
     Raises ConfigError, naming the parameter.
@@ -61,7 +87,8 @@ class Message(MessageCore):
         self, topic: str, body: bytes | bytearray | memoryview | str = b"", *,
         tags: str | None = None,
         keys: str | Iterable[str] | None = None, properties: Mapping[str, str] | None = None,
-        delay_level: int = 0, flag: int = 0, wait_store: bool = True,
+        delay_level: int = 0, delay: float | timedelta | None = None,
+        deliver_at: datetime | None = None, flag: int = 0, wait_store: bool = True,
     ) -> None:
         self.topic: str = topic
         self.body: bytes = body if type(body) is bytes else _bytes_of(body)
@@ -72,6 +99,13 @@ class Message(MessageCore):
         self.describe(wait_store, tags or None, joined or None)
         if delay_level:
             self.properties[names.DELAY] = str(whole(delay_level, "delay_level", 0, 18))
+        if delay is not None or deliver_at is not None:
+            if bool(delay_level) + (delay is not None) + (deliver_at is not None) > 1:
+                raise ConfigError("delay_level, delay and deliver_at: expected one of them")
+            if delay is not None:
+                self.properties[names.TIMER_DELAY_MS] = str(_milliseconds(delay))
+            else:
+                self.properties[names.TIMER_DELIVER_MS] = str(_time(deliver_at))
         if properties:
             for name, value in properties.items():
                 self.set_property(name, value)
@@ -113,6 +147,18 @@ class Message(MessageCore):
         return int(self.property_text(names.DELAY) or "0")
 
     @property
+    def delay(self) -> float | None:
+        """Seconds after which consumers get it; None without."""
+        given = self.property_text(names.TIMER_DELAY_MS)
+        return None if given is None else int(given) / 1000
+
+    @property
+    def deliver_at(self) -> datetime | None:
+        """When consumers get it, in UTC; None without."""
+        given = self.property_text(names.TIMER_DELIVER_MS)
+        return None if given is None else _EPOCH + timedelta(milliseconds=int(given))
+
+    @property
     def wait_store(self) -> bool:
         """Whether the answer waits for the disk, if the broker does."""
         return (self.property_text(names.WAIT) or "true") == "true"
@@ -141,6 +187,7 @@ class SendResult(ResultCore):
     queue_offset       of a batch: its first message's
     transaction_id     "" unless the broker gave one
     is_traced          whether the broker wants trace messages for it
+    recall_handle      takes a message with a time of delivery back (`producer.recall`); else ""
     """
 
     status: SendStatus
@@ -151,6 +198,7 @@ class SendResult(ResultCore):
     region_id: str = "DefaultRegion"
     transaction_id: str = ""
     is_traced: bool = True
+    recall_handle: str = ""
 
 
 class PullStatus(IntEnum):

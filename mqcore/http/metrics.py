@@ -22,7 +22,7 @@ from mqcore.http.look import Look
 from mqcore.http.names import described
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.check_ring import transaction_figures
-from mqcore.shm.delays import delay_offsets
+from mqcore.shm.delays import delay_offsets, timer_pending
 from mqcore.shm.latencies import EDGES_US
 from mqcore.shm.refused import REASONS, refusal
 from mqcore.shm.tables import QueueTable
@@ -145,6 +145,7 @@ def _delayed(look: Look) -> Iterator[Value]:
         known = queues.range(SCHEDULE_TOPIC, level - 1)
         if known is not None:
             yield (str(level),), max(known[1] - offset, 0)
+    yield ("timer",), timer_pending(look.segment)
 
 
 def _refused(look: Look) -> Iterator[Value]:
@@ -206,7 +207,7 @@ METRICS = (
     Metric("mqcore_transaction_rounds_total", "counter", (),
            "Looks at all half messages, since the start.", _transaction("rounds")),
     Metric("rocketmq_timing_messages", "gauge", ("level",),
-           "Delayed messages that wait for their time.", _delayed),
+           "Delayed messages that wait for their time; timer: for one of their own.", _delayed),
     Metric("rocketmq_storage_size", "gauge", STORAGE, "Bytes of the commit log.",
            _log(lambda log: log["published"] - log["first"])),
     Metric("rocketmq_storage_flush_behind_bytes", "gauge", STORAGE,

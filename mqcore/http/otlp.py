@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import mqcore
 from mqcore.http.look import Look
@@ -20,7 +20,6 @@ from mqcore.http.metrics import METRICS, Metric
 from mqcore.http.text import HISTOGRAM, TOTAL, Distribution
 
 if TYPE_CHECKING:
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.sdk.metrics import export as otel
 
 UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1", "_latency": "ms"}
@@ -41,7 +40,7 @@ class Push:
 
         # -- the SDK's own lines: each failure of each try, with its traceback
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
-        self._exporter: OTLPMetricExporter = OTLPMetricExporter(endpoint=url, timeout=SEND_S)
+        self._exporter: Any = OTLPMetricExporter(endpoint=url, timeout=SEND_S)
         self._url = url
         self._since_ns = since_ns
         self._sending: threading.Thread | None = None

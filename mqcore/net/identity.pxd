@@ -7,6 +7,7 @@ cdef enum:
     CLUSTER_PROPERTY_MAX = 300
     REGION_MAX = 256
     ILLEGAL_REMARK_MAX = 256
+    BROKER_NAME_MAX = 255
 
 cdef struct Identity:
     uint8_t[HOST_V6_SIZE] store_host   # as a record has it
@@ -15,6 +16,8 @@ cdef struct Identity:
     int32_t cluster_property_length
     uint8_t[REGION_MAX] region
     int32_t region_length
+    uint8_t[BROKER_NAME_MAX] broker_name
+    int32_t broker_name_length         # 0: too long for recall handles
     bint trace_on
     int32_t body_max
     char[ILLEGAL_REMARK_MAX] illegal   # the remark of MESSAGE_ILLEGAL, with the limits

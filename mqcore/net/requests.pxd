@@ -48,6 +48,8 @@ cdef struct SendAnswer:
     int64_t queue_offset               # of its first message
     int32_t message_count
     const int64_t* log_positions       # one each
+    const uint8_t* recall_handle       # of a message with a time of delivery
+    int32_t recall_handle_length       # 0: none
 
 cdef struct PullRequest:
     Asker asker

@@ -66,7 +66,7 @@ class RejoinError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Master:
+class MasterPort:
     """
     The broker that is asked at its HA port (host, port), and how.
 
@@ -112,12 +112,12 @@ def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
     """
     lock = StoreLock(store, log, changes=True)
     try:
-        return _verified(store, log, Master(address, key, tls), broker_id, before_cut, force)
+        return _verified(store, log, MasterPort(address, key, tls), broker_id, before_cut, force)
     finally:
         lock.release()
 
 
-def _verified(store: Path, log: LogFolders | None, master: Master, broker_id: int | None,
+def _verified(store: Path, log: LogFolders | None, master: MasterPort, broker_id: int | None,
               before_cut: BeforeCut, force: bool) -> Overtaken:
     if log is None and not (store / LOG).is_dir():
         raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
@@ -142,7 +142,7 @@ def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, 
     EpochsError, OSError.
     """
     follower = replace(_standing(store), state=State.FOLLOWS)
-    return _cut_to(store, log, follower, Master(address, key, tls), end,
+    return _cut_to(store, log, follower, MasterPort(address, key, tls), end,
                    partial(_check_epoch, epoch), before_cut)
 
 
@@ -153,7 +153,7 @@ def _standing(store: Path) -> Standing:
     return standing
 
 
-def _cut_to(store: Path, log: LogFolders, follower: Standing, master: Master, end: int,
+def _cut_to(store: Path, log: LogFolders, follower: Standing, master: MasterPort, end: int,
             check: CheckMaster, before_cut: BeforeCut) -> Overtaken:
     """follower: what the store is then; check: of each greeting, and whether something is cut."""
     theirs = greeted(master, end)
@@ -216,7 +216,7 @@ def _check_end(mine: History, greeting: Greeting, is_cut: bool) -> None:
             "shows; to cut this store all the same: --force")
 
 
-def greeted(master: Master, position: int) -> Greeting:
+def greeted(master: MasterPort, position: int) -> Greeting:
     """
     The answer of the master at an HA port to a slave whose log ends at `position`. Raises
     OtherLogError, OSError.
@@ -238,7 +238,7 @@ def greeted(master: Master, position: int) -> Greeting:
         return greeting.decode(_exactly(link, size, until, place))
 
 
-def _connected(master: Master, place: str) -> socket.socket:
+def _connected(master: MasterPort, place: str) -> socket.socket:
     """Raises OSError, which says where to."""
     try:
         link = socket.create_connection(master.address, timeout=GREETING_S)

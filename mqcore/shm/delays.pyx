@@ -26,3 +26,8 @@ def delay_offsets(Segment segment not None) -> dict[int, int] | None:
         if before & 1 == 0 and load_i32_acquire(&state.sequence) == before:
             return found
     return None
+
+
+def timer_pending(Segment segment not None) -> int:
+    """How many messages wait for a time of delivery of their own."""
+    return max(load_i64_acquire(&segment.shm.schedule.timer_pending), <int64_t>0)

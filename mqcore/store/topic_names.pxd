@@ -10,11 +10,13 @@ cdef extern from *:
     #define MQ_OP_TOPIC "RMQ_SYS_TRANS_OP_HALF_TOPIC"
     #define MQ_GIVEN_UP_TOPIC "TRANS_CHECK_MAX_TIME_TOPIC"
     #define MQ_LIVES_TOPIC "rmq_sys_queue_lives"
+    #define MQ_TIMER_TOPIC "rmq_sys_wheel_timer"
     enum {
       MQ_SCHEDULE_TOPIC_LENGTH = sizeof(MQ_SCHEDULE_TOPIC) - 1,
       MQ_HALF_TOPIC_LENGTH = sizeof(MQ_HALF_TOPIC) - 1,
       MQ_OP_TOPIC_LENGTH = sizeof(MQ_OP_TOPIC) - 1,
-      MQ_GIVEN_UP_TOPIC_LENGTH = sizeof(MQ_GIVEN_UP_TOPIC) - 1
+      MQ_GIVEN_UP_TOPIC_LENGTH = sizeof(MQ_GIVEN_UP_TOPIC) - 1,
+      MQ_TIMER_TOPIC_LENGTH = sizeof(MQ_TIMER_TOPIC) - 1
     };
     """
     const char* SCHEDULE_TOPIC "MQ_SCHEDULE_TOPIC"      # delayed messages, until they are due
@@ -22,11 +24,13 @@ cdef extern from *:
     const char* OP_TOPIC "MQ_OP_TOPIC"                  # which half messages are ended
     const char* GIVEN_UP_TOPIC "MQ_GIVEN_UP_TOPIC"      # half messages that were asked about too often
     const char* LIVES_TOPIC "MQ_LIVES_TOPIC"            # where the lives of queues end (queue/lives.pxd)
+    const char* TIMER_TOPIC "MQ_TIMER_TOPIC"            # messages with a time of delivery, until then
     enum:
         SCHEDULE_TOPIC_LENGTH "MQ_SCHEDULE_TOPIC_LENGTH"
         HALF_TOPIC_LENGTH "MQ_HALF_TOPIC_LENGTH"
         OP_TOPIC_LENGTH "MQ_OP_TOPIC_LENGTH"
         GIVEN_UP_TOPIC_LENGTH "MQ_GIVEN_UP_TOPIC_LENGTH"
+        TIMER_TOPIC_LENGTH "MQ_TIMER_TOPIC_LENGTH"
 
 
 cdef inline bint is_schedule_topic(const uint8_t* name, int32_t length) noexcept nogil:
@@ -37,10 +41,14 @@ cdef inline bint is_half_topic(const uint8_t* name, int32_t length) noexcept nog
     return is_literal(name, length, HALF_TOPIC)
 
 
+cdef inline bint is_timer_topic(const uint8_t* name, int32_t length) noexcept nogil:
+    return is_literal(name, length, TIMER_TOPIC)
+
+
 cdef inline bint holds_others(const uint8_t* name, int32_t length) noexcept nogil:
     """A topic whose messages were sent to other topics."""
     return (is_schedule_topic(name, length) or is_half_topic(name, length)
-            or is_literal(name, length, GIVEN_UP_TOPIC))
+            or is_timer_topic(name, length) or is_literal(name, length, GIVEN_UP_TOPIC))
 
 
 cdef inline bint is_retry_topic(const uint8_t* name, int32_t length) noexcept nogil:

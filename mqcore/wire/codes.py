@@ -21,6 +21,7 @@ MASTER_ID = 0
 TEMPLATE_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"      # where delayed messages wait
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"     # half messages, until they are ended
+TIMER_TOPIC = "rmq_sys_wheel_timer"         # messages with a time of delivery, until then
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"    # which half messages are ended
 LIVES_TOPIC = "rmq_sys_queue_lives"         # ours: where the lives of queues end
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"       # half messages that were asked about too often
@@ -29,10 +30,11 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 BENCHMARK_TOPIC = "BenchmarkTest"
 SEND_FORBIDDEN = frozenset((
-    SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC))
-SYSTEM_TOPICS = SEND_FORBIDDEN | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
+    SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, SELF_TEST_TOPIC,
+    OFFSET_MOVED_TOPIC))
+SYSTEM_TOPICS = SEND_FORBIDDEN - {TIMER_TOPIC} | {TEMPLATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC}
 # of what topics.json need not have
-UNLISTED_BEGINNINGS = ("RMQ_SYS_", "%", LIVES_TOPIC, *SYSTEM_TOPICS)
+UNLISTED_BEGINNINGS = ("RMQ_SYS_", "%", LIVES_TOPIC, TIMER_TOPIC, *SYSTEM_TOPICS)
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 QUEUE_COUNT_MAX = 65_536            # of a topic
 PULL_FLAG_COMMIT = 0x1              # of a pull's sysFlag (remoting.md 4.2.1)
@@ -158,6 +160,7 @@ class RequestCode(IntEnum):
     GET_TOPIC_CONFIG = 351
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
+    RECALL_MESSAGE = 370
     GET_REPLICATION = 32001            # ours alone: a stock broker says that it does not know it
     HEAR_OF_TABLES = 32002             # likewise
 
@@ -202,6 +205,7 @@ class ResponseCode(IntEnum):
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
     FLOW_CONTROL = 215
+    ILLEGAL_OPERATION = 604            # of 5.x
 
 
 class LanguageCode(IntEnum):

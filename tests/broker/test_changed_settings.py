@@ -173,7 +173,8 @@ OTHERS = {
     "broker.name": "broker-b", "broker.cluster": "Other", "broker.advertised_ip": "127.0.0.9",
     "broker.advertised_host": "elsewhere",
     "broker.namesrv_addrs": "a:1;b:2", "broker.trace_topic_name": "Traces", "store.flush": "sync",
-    "broker.accept_sends_from_ms": "5", "broker.timer_messages": "deliver",
+    "broker.accept_sends_from_ms": "5", "broker.timer_messages": "at_once",
+    "broker.timer_max_delay_s": "60",
     "replication.advertised_host": "elsewhere", "replication.master_address": "a:1",
     "replication.min_in_sync": "2",
 }

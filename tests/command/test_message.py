@@ -169,3 +169,23 @@ def test_resend_stores_a_copy_or_hands_it_to_a_member(cluster: Cluster) -> None:
         assert done["result"] == "CR_SUCCESS"
         assert len(got) >= 1
     assert cluster.refused("message", "resend", message_id, "-g", "G-none")[0] == 3
+
+
+def test_a_message_is_sent_for_later_and_taken_back(cluster: Cluster) -> None:
+    if cluster.kind == "stock":
+        pytest.skip("needs a broker that delivers at any time")
+    cluster.run("topic", "create", "M-later", "--queues", 1)
+    sent = json.loads(cluster.text(
+        "message", "send", "-t", "M-later", "-p", "later", "--in", "1.5h"))
+    assert cluster.refused("message", "recall", "nonsense")[0] == 2
+    planned = cluster.json("message", "recall", sent["recallHandle"], "--dry-run")
+    assert planned["dryRun"] is True
+    done = cluster.json("message", "recall", sent["recallHandle"])
+    assert set(done) == {"topic", "broker", "messageId", "second", "unreachable"}
+    assert (done["topic"], done["messageId"]) == ("M-later", sent["messageId"])
+    sent = json.loads(cluster.text(
+        "message", "send", "-t", "M-later", "-p", "then", "--at", "2020-01-01T00:00:00Z"))
+    assert "recallHandle" not in sent                          # it is delivered
+    for wrong in (("--in", "soon"), ("--at", "soon"), ("--in", "1s", "--at", "now"),
+                  ("--in", "41d")):
+        assert cluster.refused("message", "send", "-t", "M-later", "-p", "x", *wrong)[0] != 0

@@ -199,11 +199,11 @@ def test_rejoin_shows_it_too(make: Make) -> None:
     master = guarded(make)
     with master.turning():
         with pytest.raises(OtherLogError, match="asks for the account of its set"):
-            rejoin.greeted(rejoin.Master(master.address), 0)
+            rejoin.greeted(rejoin.MasterPort(master.address), 0)
         with pytest.raises(ConnectionResetError, match="its account where it asks for one"):
-            rejoin.greeted(rejoin.Master(master.address, OTHER), 0)
+            rejoin.greeted(rejoin.MasterPort(master.address, OTHER), 0)
         with pytest.raises(OtherLogError, match="cannot be read"):     # WORDS have no epochs
-            rejoin.greeted(rejoin.Master(master.address, KEY), 0)
+            rejoin.greeted(rejoin.MasterPort(master.address, KEY), 0)
 
 
 # -- places ----------------------------------------------------------------------------------------

@@ -289,9 +289,9 @@ def test_rejoin_asks_by_tls(secured: Secured, authority: Authority, ours: Pair) 
     master = secured(TlsMode.TLS_ENFORCING, asks=True, greeting=b"{}")
     with master.turning():
         with pytest.raises(OtherLogError, match="cannot be read"):     # it has no epochs
-            rejoin.greeted(rejoin.Master(master.address, tls=authority.client(ours)), 0)
+            rejoin.greeted(rejoin.MasterPort(master.address, tls=authority.client(ours)), 0)
         with pytest.raises(ConnectionError, match=r"TLS with the master .* failed"):
-            rejoin.greeted(rejoin.Master(master.address, tls=authority.client()), 0)
+            rejoin.greeted(rejoin.MasterPort(master.address, tls=authority.client()), 0)
 
 
 # -- handshakes that do not end --------------------------------------------------------------------

@@ -16,6 +16,7 @@ from mqcore.wire.properties import encode_properties
 from tests.store.harness import Run
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 TURN_MS = 20_000                 # a turn ends when nothing is waiting; this only bounds a bug
 TURNS_MAX = 200
 BACKOFF_MS = 101
@@ -67,7 +68,8 @@ class Desk:
         self.run.segment.begin_incarnation(SCHEDULER.slot)
         loop = ScheduleLoop(
             self.run.segment, os.fsencode(self.run.log_folder), os.fsencode(self.run.queue_folder),
-            file_entries=self.run.file_entries, delays_ms=self.delays_ms)
+            file_entries=self.run.file_entries, delays_ms=self.delays_ms,
+            store_root=os.fsencode(self.root))
         if begin and not loop.known:
             loop.load({}, -1)
         return loop
@@ -83,6 +85,23 @@ class Desk:
         assert self.probe.send(SCHEDULE_TOPIC, level - 1, [body], opaque=1, sys_flag=sys_flag,
                                properties=raw.encode(), born_ms=born_ms)
         self.store()
+
+    def at_time(self, due_ms: int, body: bytes, *, topic: str = "Orders", queue_id: int = 0,
+                properties: dict[str, str] | None = None, unique: str = "") -> None:
+        """Store a message with a time of delivery as the serving processes do."""
+        raw = encode_properties({
+            **({"UNIQ_KEY": unique} if unique else {}), "TIMER_DELIVER_MS": str(due_ms),
+            "TIMER_OUT_MS": str((due_ms - 1) // 1000 * 1000), "REAL_TOPIC": topic,
+            "REAL_QID": str(queue_id)} if properties is None else properties)
+        assert self.probe.send(TIMER_TOPIC, 0, [body], opaque=1, properties=raw.encode(), born_ms=1)
+        self.store()
+
+    def recall(self, due_ms: int, unique: str, *, topic: str = "Orders") -> None:
+        """Take a message with that time and unique key back."""
+        self.at_time(due_ms, b"0", properties={
+            "TAGS": "_RECALL_TAG_", "TIMER_DEL_UNIQKEY": f"{topic}+{unique}",
+            "TIMER_OUT_MS": str((due_ms - 1) // 1000 * 1000), "REAL_TOPIC": topic,
+            "REAL_QID": "0"})
 
     def store(self) -> None:
         """The writer and the dispatcher do what there is to do."""
@@ -137,7 +156,7 @@ class Desk:
     def delivered(self) -> list[Delivered]:
         """In the log's order."""
         return [Delivered(r["topic"], r["queueId"], r["body"], r["properties"], r)
-                for r in self.records() if r["topic"] != SCHEDULE_TOPIC]
+                for r in self.records() if r["topic"] not in (SCHEDULE_TOPIC, TIMER_TOPIC)]
 
     def bodies(self) -> list[bytes]:
         return [one.body for one in self.delivered()]

@@ -189,8 +189,9 @@ TABLE = (
     ),
     Difference(
         "times of delivery of 5.x", "a message with `TIMER_DELAY_SEC`, `TIMER_DELAY_MS` or"
-        " `TIMER_DELIVER_MS` is acknowledged and delivered at once", "13 unless the time has come;"
-        " `broker.timer_messages = \"deliver\"` does as stock",
+        " `TIMER_DELIVER_MS` is acknowledged and delivered at once",
+        "delivered at that time, as 5.x does; what is no time, or too far ahead: 13;"
+        " `broker.timer_messages = \"at_once\"` does as stock",
         "the producer asked for a later time",
         13, "property TIMER_",
     ),

@@ -20,6 +20,7 @@ import click
 
 from mqcore.admin.nouns.parameters import group_option, topic_option
 from mqcore.admin.nouns.stored import document_of
+from mqcore.admin.shell import units
 from mqcore.admin.shell.connection import Connection, connects
 from mqcore.admin.shell.exits import Failure, status_of
 from mqcore.admin.shell.lazy import HELP
@@ -77,23 +78,29 @@ def _body(body: str | None, file: Path | None) -> bytes:
 @click.option("--rate", type=click.FloatRange(0.001), help="At most so many messages a second.")
 @click.option("--property", "pairs", multiple=True, metavar="NAME=VALUE", help="A user property.")
 @click.option("--delay-level", default=0, type=click.IntRange(0, 18), help="Deliver it later.")
+@click.option("--in", "after", metavar="DURATION", help="Deliver it so much later: `90s`, `1.5h`.")
+@click.option("--at", metavar="TIME", help="Deliver it then: an ISO time with its zone.")
 @connects
 def send_command(
     *, connection: Connection, topic: str | None, body: str | None, file: Path | None,
     lines: Path | None, tags: str | None, keys: str | None, count: int, rate: float | None,
-    pairs: tuple[str, ...], delay_level: int,
+    pairs: tuple[str, ...], delay_level: int, after: str | None, at: str | None,
 ) -> None:
     """Send a message, or many, and print where each went, one JSON line each."""
     try:
         if lines is not None:
             if body is not None or file is not None or pairs or tags or keys:
                 raise click.UsageError("--ndjson has bodies, tags, keys and properties in it")
+            if after is not None or at is not None:
+                raise click.UsageError("--ndjson: --in and --at are for one message")
             messages = messages_of(_opened(lines), str(lines), topic)
         else:
             if topic is None:
                 raise click.UsageError("give --topic")
             message = Message(topic, _body(body, file), tags=tags, keys=keys,
-                              properties=properties_of(pairs), delay_level=delay_level)
+                              properties=properties_of(pairs), delay_level=delay_level,
+                              delay=None if after is None else units.seconds_of(after),
+                              deliver_at=None if at is None else units.moment_of(at))
             messages = itertools.repeat(message, count)
         asyncio.run(_send(connection, messages, rate))
     except (RocketMQError, ValueError) as error:
@@ -192,6 +199,7 @@ def _sent(result: SendResult) -> dict[str, Any]:
         "status": result.status.name, "messageId": result.message_id,
         "offsetMessageId": result.offset_message_id, "broker": result.queue.broker_name,
         "queueId": result.queue.queue_id, "queueOffset": result.queue_offset,
+        **({"recallHandle": result.recall_handle} if result.recall_handle else {}),
     }
 
 

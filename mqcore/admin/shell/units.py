@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from mqcore.client.admin.arguments import moment_ms
+from mqcore.client.admin.arguments import moment_ms, seconds
 
 UNKNOWN = "unknown"
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -68,6 +68,11 @@ def iso_of(seconds: float) -> str:
 def moment_of(text: str) -> datetime:
     """A time as commands take it: `1h ago`, an ISO time. Raises ConfigError."""
     return datetime.fromtimestamp(moment_ms(text, "time", datetime.now(UTC)) / 1000, UTC)
+
+
+def seconds_of(text: str) -> float:
+    """A duration as commands take it: `90s`, `1.5h`. Raises ConfigError."""
+    return seconds(text, "duration")
 
 
 def seconds_since(at: datetime | None) -> float | None:

@@ -24,7 +24,14 @@ from mqcore.broker.request import (
     refused,
 )
 from mqcore.broker.tables.topics import name_trouble
-from mqcore.wire.codes import LIVES_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, RequestCode, ResponseCode
+from mqcore.wire.codes import (
+    LIVES_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.wire.topics import TopicConfig
 
 LIGHT_QUEUE_PREFIX = "%LMQ%"
@@ -73,7 +80,7 @@ def clean_unused_topics(core: Core, request: Request) -> OutcomeJob:
         queues += [
             (topic, queue_id) for topic, queue_id, _ in some
             if core.topics.get(topic) is None
-            and topic not in (SCHEDULE_TOPIC, OP_TOPIC, LIVES_TOPIC)
+            and topic not in (SCHEDULE_TOPIC, TIMER_TOPIC, OP_TOPIC, LIVES_TOPIC)
             and not topic.startswith(LIGHT_QUEUE_PREFIX)
         ]
         yield
@@ -90,7 +97,7 @@ def clean_expired_queues(core: Core, request: Request) -> OutcomeJob:
     for some in core.ports.queues.some():
         for topic, queue_id, next_offset in some:
             last = store.entry(topic, queue_id, next_offset - 1)
-            if topic not in (SCHEDULE_TOPIC, LIVES_TOPIC) and last is not None and (
+            if topic not in (SCHEDULE_TOPIC, TIMER_TOPIC, LIVES_TOPIC) and last is not None and (
                     last.position + last.size <= first):
                 queues.append((topic, queue_id))
         yield

@@ -56,7 +56,8 @@ def send_reply(core: Core, request: Request) -> Answer | None:
         topic = checked_topic(core, request, header)
         properties = decode_properties(header.properties)
         delay_level(properties.get(DELAY))
-        check_timer(core, request, properties)
+        if check_timer(core, request, properties):
+            raise SendRefusal(ResponseCode.MESSAGE_ILLEGAL, "a reply has no time of delivery")
     except SendRefusal as refusal:
         return Answer(refusal.code, refusal.remark, ext)
     except FieldError as error:

@@ -27,12 +27,15 @@ from mqcore.wire.codes import (
     DLQ_PREFIX,
     RETRY_PREFIX,
     SEND_FORBIDDEN,
+    TIMER_TOPIC,
     RequestCode,
     ResponseCode,
 )
 from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 from mqcore.wire.properties import (
     DELAY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_PROPERTIES,
     TRANSACTION_PREPARED,
@@ -46,6 +49,7 @@ VERSION_3_4_9 = 121               # from here on a client's own retry limit coun
 DLQ_QUEUE_COUNT = 1
 RETRY_QUEUE_COUNT = 1
 
+_UNIT_MS = {TIMER_DELAY_SEC: 1000, TIMER_DELAY_MS: 1}
 _LONG_NAMED = frozenset((RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE))
 _V2_NAMES = {
     "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d",
@@ -144,7 +148,11 @@ def _decide(core: Core, request: Request, header: SendHeader) -> Redo | PendingO
     target = REDO
     if header.topic.startswith(RETRY_PREFIX) and not header.batch:                # step 10
         target = _retry_target(core, request, header)
-    _check_content(core, request, header)           # broker.md 2.2 step 13, 2.3, 2.5
+    waits = _check_content(core, request, header)   # broker.md 2.2 step 13, 2.3, 2.5
+    if waits and core.topics.is_unsaved(TIMER_TOPIC):
+        return core.topics.hold(TIMER_TOPIC, target, Answer(
+            ResponseCode.SYSTEM_ERROR, f"the topic {TIMER_TOPIC} cannot be saved",
+            answer_fields(core)))
     topic = header.topic if target.topic is None else target.topic
     if not core.topics.is_unsaved(topic):
         return target
@@ -224,8 +232,8 @@ def _retry_target(core: Core, request: Request, header: SendHeader) -> Redo:
     return Redo(dead_letters.name, 0)
 
 
-def _check_content(core: Core, request: Request, header: SendHeader) -> None:
-    """Sizes, transactions, delays."""
+def _check_content(core: Core, request: Request, header: SendHeader) -> bool:
+    """Sizes, transactions, delays. True: the message waits for a time of delivery."""
     size_max = core.settings.store.message_size_max_bytes
     if request.body_size > size_max:
         raise SendRefusal(
@@ -240,39 +248,63 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> None:
         )
     properties = decode_properties(header.properties)
     is_retry = header.topic.startswith(RETRY_PREFIX) and header.reconsume_times > 0
-    if not is_retry:                       # it was delivered before, at its time or not
-        check_timer(core, request, properties)
     delayed = delay_level(properties.get(DELAY)) > 0
+    waits = not delayed and check_timer(core, request, properties, was_delivered=is_retry)
     if header.batch:
+        if waits:
+            raise SendRefusal(ResponseCode.MESSAGE_ILLEGAL,
+                              "a batch has no time of delivery: send its messages one by one")
         if delayed or header.sys_flag & FLAG_TRANSACTION_MASK:
             raise SendRefusal(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a batch can neither be delayed nor belong to a transaction",
             )
-        return
+        return False
     transactional = properties.get(TRANSACTION_PREPARED, "").lower() == "true"
     if transactional and core.settings.broker.reject_transaction_message:
         raise SendRefusal(ResponseCode.NO_PERMISSION,
                           "the broker is set to refuse transactional messages")
+    if waits and core.topics.create_on_demand(TIMER_TOPIC, 1, request.now_ms) is None:
+        raise SendRefusal(ResponseCode.SYSTEM_ERROR, f"topic {TIMER_TOPIC} could not be made")
+    return waits
 
 
-def check_timer(core: Core, request: Request, properties: dict[str, str]) -> None:
+def check_timer(core: Core, request: Request, properties: dict[str, str], *,
+                was_delivered: bool = False) -> bool:
     """
-    Raises SendRefusal for a message that asks for a time of delivery in the future, as 5.x has it:
-    stock 4.9.8 delivers it at once (`broker.timer_messages`).
+    Whether a message waits for a time of delivery in the future, as 5.x has it (timer.md 2).
+
+    was_delivered: it is consumed again, and waited before its first delivery. Raises SendRefusal
+    for what is no time, for one further ahead than `broker.timer_max_delay_s`, and, where
+    `broker.timer_messages` says so, for any.
     """
-    if core.settings.broker.timer_messages != "refuse":
-        return
+    broker = core.settings.broker
+    if broker.timer_messages == "at_once" or was_delivered:
+        return False
     for name in TIMER_PROPERTIES:
         value = properties.get(name)
-        wanted = 0 if value is None else whole_number(value, I64_MIN, I64_MAX)
-        now_ms = core.wall_ms(request.now_ms) if name == TIMER_DELIVER_MS else 0
-        if wanted is None or wanted > now_ms:
+        if value is None:
+            continue
+        wanted = whole_number(value, I64_MIN, I64_MAX)
+        now_ms = core.wall_ms(request.now_ms)
+        ahead_ms = None if wanted is None else (
+            wanted - now_ms if name == TIMER_DELIVER_MS else wanted * _UNIT_MS[name])
+        if ahead_ms is not None and ahead_ms <= 0:
+            return False
+        if ahead_ms is None or broker.timer_messages == "refuse":
             raise SendRefusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"property {name} is {str(value)[:40]!r}: this broker delivers no message at any"
-                " time, use a delay level (broker.timer_messages)",
-            )
+                f"property {name} is {value[:40]!r}: " + (
+                    "expected a whole number" if ahead_ms is None else
+                    "this broker delivers no message at any time, use a delay level"
+                    " (broker.timer_messages)"))
+        if ahead_ms > 1000 * broker.timer_max_delay_s:
+            raise SendRefusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"timer message illegal, property {name} is {value[:40]!r}: the time of delivery"
+                f" may be at most {broker.timer_max_delay_s} s ahead (broker.timer_max_delay_s)")
+        return True
+    return False
 
 
 def delay_level(value: str | None) -> int:

@@ -26,6 +26,7 @@ _REFUSALS: dict[int, tuple[ResponseCode, str]] = {
     ), (ResponseCode.SYSTEM_ERROR, TABLE_OF_MASTER)),
     **dict.fromkeys((
         RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.RECALL_MESSAGE,
     ), (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE.name)),
 }
 

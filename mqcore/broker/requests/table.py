@@ -20,6 +20,7 @@ from mqcore.broker.requests import (
     pull_rules,
     query,
     queue,
+    recall,
     relay,
     replication,
     reply,
@@ -49,5 +50,5 @@ def table_of(*modules: ModuleType) -> dict[int, Handler]:
 
 HANDLERS: Final = table_of(
     access, admin, cleaning, client, config, connection, consume, group, offset, pull_rules,
-    query, queue, relay, replication, reply, reset, send_back, send_rules, statistics, topic,
-    topic_change, transaction)
+    query, queue, recall, relay, replication, reply, reset, send_back, send_rules, statistics,
+    topic, topic_change, transaction)

@@ -55,7 +55,8 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     trace_on: bool = True
     store_reply_messages: bool = True
     reject_transaction_message: bool = False
-    timer_messages: Literal["refuse", "deliver"] = "refuse"
+    timer_messages: Literal["at_time", "refuse", "at_once"] = "at_time"
+    timer_max_delay_s: Annotated[int, Meta(ge=1, le=3_650 * 86_400)] = 40 * 86_400
     transaction_timeout_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 6_000
     transaction_check_interval_ms: Positive = 60_000
     transaction_check_max: Annotated[int, Meta(ge=0, le=1_000_000)] = 15

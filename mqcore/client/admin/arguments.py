@@ -109,6 +109,14 @@ def moment_ms(value: Moment, parameter: str, now: datetime) -> int:
     return max(0, round(value.timestamp() * 1000))
 
 
+def seconds(value: str, parameter: str) -> float:
+    """A duration as text, "90s" or "1.5h", in seconds."""
+    found = _AGO.fullmatch(f"{value} ago")
+    if found is None:
+        raise _refused(parameter, value, "a duration: 90s, 1.5h (ms s m h d w)")
+    return float(found[1]) * _AGO_UNITS[found[2]]
+
+
 def _read_moment(value: str, parameter: str, now: datetime) -> datetime:
     if value.strip() == "now":
         return now

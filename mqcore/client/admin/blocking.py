@@ -98,6 +98,7 @@ class Admin(BlockingRole[AsyncAdmin]):
 
     send: Final = _waits(AsyncAdmin.send)
     resend: Final = _waits(AsyncAdmin.resend)
+    recall: Final = _waits(AsyncAdmin.recall)
     send_times: Final = _waits(AsyncAdmin.send_times)
     dead_letters: Final = _waits(AsyncAdmin.dead_letters)
     resend_dead_letters: Final = _waits(AsyncAdmin.resend_dead_letters)

@@ -100,6 +100,17 @@ class AdminSends(Messages, Link):
             return await producer.send(_again(message, message.topic), queue=queue)
 
     @limited
+    async def recall(self, handle: str) -> str:
+        """
+        Take a message back before its time of delivery; returns its message id.
+
+        handle   the `recall_handle` that its send gave
+        Raises ConfigError for what is no handle, BrokerError with code 604 when its time has come.
+        """
+        async with self._producer() as producer:
+            return await producer.recall(handle)
+
+    @limited
     async def send_times(
         self, topic: str, *, count: int = 10, size: int = 128, broker_name: str | None = None,
     ) -> tuple[SendTime, ...]:

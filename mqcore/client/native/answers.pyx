@@ -129,6 +129,8 @@ cdef bint _take(Piece name, Piece value, Answer* answer, bint inside) noexcept n
         answer.transaction_id = value
     elif is_literal(name.start, name.size, "TRACE_ON"):
         answer.is_traced = not is_literal(value.start, value.size, "false")
+    elif is_literal(name.start, name.size, "recallHandle"):
+        return False                   # a message with a time of delivery: `answered` reads it
     return True
 
 

@@ -32,6 +32,7 @@ cdef class ResultCore:
     cdef public object region_id
     cdef public object transaction_id
     cdef public bint is_traced
+    cdef public object recall_handle
 
 
 # Names of properties, as texts.

@@ -20,6 +20,7 @@ class ResultCore:
     region_id: str
     transaction_id: str
     is_traced: bool
+    recall_handle: str
 
 _Kind = TypeVar("_Kind", bound=ResultCore)
 

@@ -109,7 +109,7 @@ cdef class ResultCore:
     """Where a message went: what SendResult has, whose fields these are."""
 
     __slots__ = ("status", "message_id", "offset_message_id", "queue", "queue_offset", "region_id",
-                 "transaction_id", "is_traced")
+                 "transaction_id", "is_traced", "recall_handle")
 
     def __cinit__(self):
         _leave_unwatched(self, <PyTypeObject*>ResultCore)
@@ -143,5 +143,6 @@ def results_of(type kind not None, ResultCore whole not None, list keys not None
         one.region_id = whole.region_id
         one.transaction_id = ""
         one.is_traced = whole.is_traced
+        one.recall_handle = ""
         made.append(one)
     return made

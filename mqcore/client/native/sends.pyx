@@ -35,6 +35,8 @@ from mqcore.wire.fastjson import quote
 from mqcore.wire.ids import local_address, month_start_ms
 from mqcore.wire.properties import (
     DELAY,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
     KEYS,
     TAGS,
     TRANSACTION_PREPARED,
@@ -65,6 +67,8 @@ cdef int64_t _FRAME_LENGTH_MAX = FRAME_LENGTH_MAX
 cdef int64_t _CLOCK_STEP_BACK_MS = 1_000_000
 cdef int64_t _DAYS_32_MS = 32 * 86_400_000
 cdef object _DELAY = DELAY
+cdef object _TIMER_DELAY_MS = TIMER_DELAY_MS
+cdef object _TIMER_DELIVER_MS = TIMER_DELIVER_MS
 cdef object _TRANSACTION_PREPARED = TRANSACTION_PREPARED
 cdef const char* _DIGITS = b"0123456789ABCDEF"
 cdef uint8_t[BYTE_VALUES] _special     # 1: is escaped in JSON
@@ -379,7 +383,8 @@ def first_unlike(list messages, Py_ssize_t body_size_max) -> int:
 cdef bint _ends_batch(MessageCore message) except -1:
     """Whether no batch may hold it."""
     return message.kept is not None and (
-        _DELAY in <dict?>message.kept or _TRANSACTION_PREPARED in <dict>message.kept)
+        _DELAY in <dict?>message.kept or _TRANSACTION_PREPARED in <dict>message.kept
+        or _TIMER_DELAY_MS in <dict>message.kept or _TIMER_DELIVER_MS in <dict>message.kept)
 
 
 def batch_body(list messages, Py_ssize_t first, Py_ssize_t count_max, Py_ssize_t size_max) -> tuple:

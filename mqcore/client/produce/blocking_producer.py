@@ -210,6 +210,10 @@ class BlockingProducer(BlockingRole[A]):
         return self._call(self._role.request, message, timeout=timeout, queue=queue, shard=shard,
                           selector=selector, arg=arg)
 
+    def recall(self, sent: SendResult | str, *, timeout: float | None = None) -> str:
+        """Take a message back whose time of delivery has not come, as AsyncProducer.recall."""
+        return self._call(self._role.recall, sent, timeout=timeout)
+
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything that was sent has its outcome, as AsyncProducer.flush.
 

@@ -26,6 +26,7 @@ from mqcore.client.native.sends import KeySource, batch_item_size, first_unlike
 from mqcore.client.produce.linger import Linger
 from mqcore.client.produce.many import ManySend, Shard, batch_sending, one_batch
 from mqcore.client.produce.producer_config import ProducerOptions, producer_configs
+from mqcore.client.produce.recall import recall
 from mqcore.client.produce.replies import Replies
 from mqcore.client.produce.sender import Sender
 from mqcore.client.produce.sending import Sending
@@ -155,7 +156,7 @@ class AsyncProducer(Role):
 
         topic    where it goes
         body     bytes and str as they are, others as the option `serializer` says
-        fields   of a message: key, keys, tags, properties, delay_level, flag, wait_store
+        fields   of a message, as `send` has them
         Raises ConfigError, naming what is wrong.
         """
         return message_of(self._config.serializer, topic, body, fields)
@@ -175,7 +176,8 @@ class AsyncProducer(Role):
 
         message    a Message; or a topic: `body` and fields follow then
         body       bytes and str as they are, others as the option `serializer` says
-        fields     of a message: key, keys, tags, properties, delay_level, flag, wait_store
+        fields     of a message: key, keys, tags, properties, delay_level, delay, deliver_at, flag,
+                   wait_store
         timeout    seconds for all tries together; None: the option send_timeout
         queue      the queue to send to, tried once
         shard      a str or int: messages of equal shards go to one queue, tried once, in order;
@@ -387,6 +389,18 @@ class AsyncProducer(Role):
             return await self._replies.wait(correlation, deadline)
         finally:
             self._replies.forget(correlation)
+
+    async def recall(self, sent: SendResult | str, *, timeout: float | None = None) -> str:
+        """Take a message back whose time of delivery has not come; returns its message id.
+
+        sent      what its send gave, or the `recall_handle` of that
+        timeout   seconds; None: the option send_timeout
+        A message may be recalled again. One whose last second has begun may be on its way already.
+        Raises BrokerError with code 604 when its time has come, ConfigError without a handle,
+        NoRouteError, RequestTimeout, ConnectError.
+        """
+        self._life.check()
+        return await recall(self._instance, self._group, sent, self._timeout(timeout))
 
     async def _be_known(self, topic: str, timeout: float) -> None:
         """Brokers bring replies to clients whose heartbeat they had."""

@@ -128,7 +128,7 @@ class Sending(Waiter):
 
     def result_of(
         self, code: int, queue_id: int, queue_offset: int, offset_message_id: str, region_id: str,
-        transaction_id: str, is_traced: bool,
+        transaction_id: str, is_traced: bool, recall_handle: str = "",
     ) -> SendResult:
         """What an answer that it is stored says."""
         sender, queue = self.sender, self.sent_to
@@ -138,17 +138,18 @@ class Sending(Waiter):
             queue = MessageQueue(self.message.topic, queue.broker_name, queue_id)
         return SendResult(
             STATUS[code], self.key, offset_message_id, queue, queue_offset,
-            region_id or "DefaultRegion", transaction_id, is_traced)
+            region_id or "DefaultRegion", transaction_id, is_traced, recall_handle)
 
     # -- what the connection calls ----------------------------------------------------------------
 
     def stored(
         self, code: int, queue_id: int, queue_offset: int, offset_message_id: str, region_id: str,
-        transaction_id: str, is_traced: bool,
+        transaction_id: str, is_traced: bool, recall_handle: str = "",
     ) -> None:
         assert self.sender is not None
         self.sender.stored(self, self.result_of(
-            code, queue_id, queue_offset, offset_message_id, region_id, transaction_id, is_traced))
+            code, queue_id, queue_offset, offset_message_id, region_id, transaction_id, is_traced,
+            recall_handle))
 
     def answered(self, command: Command) -> None:
         assert self.sender is not None
@@ -159,7 +160,7 @@ class Sending(Waiter):
         if command.code in STATUS and queue_number is not None and queue_offset is not None:
             self.stored(command.code, queue_number, queue_offset, ext.get("msgId") or "",
                         ext.get("MSG_REGION") or "", ext.get("transactionId") or "",
-                        ext.get("TRACE_ON") != "false")
+                        ext.get("TRACE_ON") != "false", ext.get("recallHandle") or "")
             return
         error = send_error(command.code, command.remark, self.broker, self.message.topic)
         if command.code in STATUS:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 
 from mqcore.client.core.options import check_known
@@ -31,6 +32,8 @@ class MessageFields(TypedDict, total=False):
     tags: str
     properties: Mapping[str, str]
     delay_level: int
+    delay: float | timedelta
+    deliver_at: datetime
     flag: int
     wait_store: bool
 

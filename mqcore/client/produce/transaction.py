@@ -259,7 +259,7 @@ def transaction_result(
     return TransactionSendResult(
         result.status, result.message_id, result.offset_message_id, result.queue,
         result.queue_offset, result.region_id, result.transaction_id or result.message_id,
-        result.is_traced, state, error)
+        result.is_traced, result.recall_handle, state, error)
 
 
 class TransactionScope:

@@ -33,7 +33,8 @@ cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept
     cdef Literal trace
     cdef Reply r
     if not reply_begin(voice.remoting.transport, c, &r, answer.asker.binary, answer.asker.opaque,
-                       answer.code, answer.remark, ids + identity.region_length + FIELDS_ROOM):
+                       answer.code, answer.remark, ids + identity.region_length + FIELDS_ROOM
+                       + (answer.recall_handle_length if answer.stored else 0)):
         return
     if answer.stored:
         reply_number(&r, literal("queueId"), answer.queue_id)
@@ -50,6 +51,9 @@ cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept
                            answer.log_positions[i])
             id += id_length
         reply_number(&r, literal("queueOffset"), answer.queue_offset)
+        if answer.recall_handle_length:
+            reply_text(&r, literal("recallHandle"), answer.recall_handle,
+                       answer.recall_handle_length)
     reply_body(&r, 0)
     reply_end(voice.remoting.transport, &r, 0)
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from mqcore.layout cimport FIGURE_SENDS, AppendHead, Latency
 from mqcore.net.identity cimport Identity
 from mqcore.net.serving.limits cimport Limits
+from mqcore.net.serving.recall_handles cimport TimedSends
 from mqcore.net.transport.transport cimport Transport
 from mqcore.shm.trace cimport Tracer
 from mqcore.store.log.append_end cimport AppendEnd, append_finish
@@ -16,6 +17,7 @@ cdef struct Appends:
     int64_t in_flight                  # without a result yet
     Latency* send_times
     Tracer* tracer
+    TimedSends timed
     bint slave                         # nothing is appended for peers: the log is another broker's
 
 

@@ -23,6 +23,7 @@ from mqcore.layout cimport (
     REFUSAL_FLUSH_FAILED,
     REQUEST_BINARY,
     REQUEST_ONEWAY,
+    REQUEST_TIMED,
     REQUEST_TRANSACTION,
     SLOT_WRITER,
     TRACE_SEND,
@@ -32,6 +33,12 @@ from mqcore.layout cimport (
 from mqcore.net.requests cimport SendAnswer
 from mqcore.net.serving.limits cimport limits_answered
 from mqcore.net.serving.peer cimport peer_of
+from mqcore.net.serving.recall_handles cimport (
+    HANDLE_MAX,
+    TimedSend,
+    recall_handle,
+    timed_send_take,
+)
 from mqcore.net.transport.transport cimport Connection, connection_find
 from mqcore.shm.latency cimport latency_add
 from mqcore.shm.leadership cimport leadership_is_safe
@@ -120,6 +127,8 @@ cdef void answer(Appends* a, Connection* c, const AppendResult* result,
                  const int64_t* positions, bint safe) noexcept nogil:
     """Of a send or the end of a transaction whose result is here; safe: see leadership FO5."""
     cdef SendAnswer said
+    cdef uint8_t[HANDLE_MAX] handle
+    cdef const TimedSend* sent
     said.remark = NULL
     said.code = put_code(a, PUT_SLAVE_NOT_AVAILABLE if result.status == PUT_OK and not safe
                          else result.status, &said.remark)
@@ -134,6 +143,13 @@ cdef void answer(Appends* a, Connection* c, const AppendResult* result,
     said.queue_offset = result.queue_offset
     said.message_count = result.record_count
     said.log_positions = positions
+    said.recall_handle_length = 0
+    if result.request_flags & REQUEST_TIMED and said.stored:
+        sent = timed_send_take(&a.timed, result.connection, result.opaque)
+        if sent != NULL:
+            said.recall_handle = handle
+            said.recall_handle_length = recall_handle(sent, a.identity.broker_name,
+                                                      a.identity.broker_name_length, handle)
     peer_of(c).front.say_sent(peer_of(c).front.self, c, &said)
 
 

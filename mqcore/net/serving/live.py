@@ -34,6 +34,7 @@ class LiveValues(LimitValues):
     delay_level_count: NotRequired[int]
     transactions_refused: NotRequired[bool]
     timers_refused: NotRequired[bool]
+    timer_max_ms: NotRequired[int]
     filters_enabled: NotRequired[bool]
     filter_retry: NotRequired[bool]
     slave_read: NotRequired[bool]

@@ -71,7 +71,7 @@ cdef class ServingLoop:
 
     cdef connect(self)
     cdef limit(self, tuple address, tuple account, tuple exempt)
-    cdef fill_identity(self, tuple store_address, str cluster)
+    cdef fill_identity(self, tuple store_address, str cluster, str broker_name)
     cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
                     int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,
                     int32_t extension_files_max)

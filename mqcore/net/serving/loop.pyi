@@ -17,6 +17,7 @@ class ServingLoop:
     def __init__(
         self, segment: Segment, index: int, listeners: list[tuple[socket, bool]],
         log_folder: bytes, queue_folder: bytes, *, store_address: tuple[str, int], cluster: str,
+        broker_name: str = "",
         file_entries: int, connection_max: int, held_max: int, seed: int,
         extension_folder: bytes = b"", extension_file_bytes: int = 50331648,
         light_queues: bool = False, slave: bool = False, queue_files_max: int = 4096,
@@ -28,7 +29,7 @@ class ServingLoop:
         memory_bytes: int, memory_count_max: int, memory_bytes_max: int, disk_count_max: int,
         disk_bytes_max: int, replay_count_max: int, replay_bytes_max: int,
         long_polling: bool, short_polling_ms: int, delay_level_count: int = 18,
-        transactions_refused: bool = False, timers_refused: bool = True,
+        transactions_refused: bool = False, timers_refused: bool = True, timer_max_ms: int = 0,
         filters_enabled: bool = False, filter_retry: bool = False, slave_read: bool = False,
         accept_sends_from_ms: int = 0,
         address_limits: tuple[int, ...] = (), account_limits: tuple[int, ...] = (),

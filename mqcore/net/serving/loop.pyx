@@ -307,7 +307,7 @@ cdef class ServingLoop:
     """
 
     def __cinit__(self, Segment segment not None, int index, list listeners, bytes log_folder,
-                  bytes queue_folder, *, tuple store_address, str cluster, int64_t file_entries,
+                  bytes queue_folder, *, tuple store_address, str cluster, str broker_name="", int64_t file_entries,
                   int connection_max, int held_max, uint64_t seed,
                   bytes extension_folder=b"", int64_t extension_file_bytes=50331648,
                   bint light_queues=False, bint slave=False, int32_t queue_files_max=4096,
@@ -338,7 +338,7 @@ cdef class ServingLoop:
         t.above.drained = drained
         t.above.closing = closing
         t.above.waits = waits
-        self.fill_identity(store_address, cluster)
+        self.fill_identity(store_address, cluster, broker_name)
         s.limits.serving = index
         limits_clear(shm, index)
         self.connect()
@@ -433,7 +433,7 @@ cdef class ServingLoop:
     def configure(self, *, str region, bint trace_on, int body_bytes_max, int64_t idle_ms_max,
                   int64_t memory_bytes, int memory_count_max, int memory_bytes_max, int disk_count_max,
                   int disk_bytes_max, int replay_count_max, int replay_bytes_max, bint long_polling, int64_t short_polling_ms,
-                  int delay_level_count=18, bint transactions_refused=False, bint timers_refused=True,
+                  int delay_level_count=18, bint transactions_refused=False, bint timers_refused=True, int64_t timer_max_ms=0,
                   bint filters_enabled=False, bint filter_retry=False, bint slave_read=False,
                   int64_t accept_sends_from_ms=0, tuple address_limits=(), tuple account_limits=(), tuple limits_exempt=()) -> None:
         """What can change while it runs, between two calls of `run`. Raises ValueError."""
@@ -463,6 +463,7 @@ cdef class ServingLoop:
         s.sends.delay_level_count = delay_level_count
         s.sends.transactions_refused = transactions_refused
         s.sends.timers_refused = timers_refused
+        s.sends.timer_max_ms = s.ends.timer_max_ms = timer_max_ms
         s.wants.filters_enabled = filters_enabled
         s.wants.filter_retry = filter_retry
         s.pulls.slave_read = slave_read
@@ -501,7 +502,7 @@ cdef class ServingLoop:
         secure(&self.s.transport, mode, context, handshake_ms_max, handshake_count_max)
         self.tls_context = context
 
-    cdef fill_identity(self, tuple store_address, str cluster):
+    cdef fill_identity(self, tuple store_address, str cluster, str broker_name):
         cdef Identity* who = &self.s.identity
         ip, port = store_address
         raw = socket.inet_pton(socket.AF_INET6 if ":" in ip else socket.AF_INET, ip)
@@ -515,6 +516,9 @@ cdef class ServingLoop:
                              f"{sizeof(who.cluster_property) - len(name)}")
         who.cluster_property_length = <int32_t>len(raw)
         memcpy(who.cluster_property, <const char*>raw, len(raw))
+        raw = broker_name.encode()
+        who.broker_name_length = <int32_t>len(raw) if len(raw) <= <int>sizeof(who.broker_name) else 0
+        memcpy(who.broker_name, <const char*>raw, who.broker_name_length)
 
     def hello(self) -> None:
         """Tell the coordinator that this is a new process: connections of an earlier one are gone."""

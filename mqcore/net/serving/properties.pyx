@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memchr, memcpy, memmove
 
 from mqcore.layout cimport NAME_SEPARATOR, PROPERTY_SEPARATOR
-from mqcore.store.record cimport PropertyItem, item_is, property_next
+from mqcore.store.record cimport PropertyItem, item_is, property_next, property_number
 from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
 from mqcore.wire.digits cimport put_number
 from mqcore.wire.header cimport Text, text_copy, text_i64, text_is_true
@@ -14,6 +14,12 @@ cdef enum Keep:
     DROP = 1
     LOWER = 2                          # DELAY, to the highest level
     ASK = 3
+
+
+cdef enum:
+    SECOND_MS = 1000
+
+cdef int64_t TIME_FAR_MS = <int64_t>1 << 62     # beyond every time that a broker takes
 
 
 cdef inline bint is_time(const PropertyItem* item) noexcept nogil:
@@ -28,6 +34,56 @@ cdef bint asks_for_time(const uint8_t* properties, int32_t length) noexcept nogi
         if is_time(&item):
             return True
     return False
+
+
+cdef void time_begin(AskedTime* time) noexcept nogil:
+    time.delay_s = time.delay_ms = time.deliver_ms = -1
+    time.wrong = False
+
+
+cdef bint time_asked(AskedTime* time, const PropertyItem* item) noexcept nogil:
+    cdef int64_t number
+    if not is_time(item):
+        return False
+    if not property_number(item, &number):
+        time.wrong = True
+        return True
+    number = max(number, <int64_t>0)
+    if item_is(item, "TIMER_DELAY_SEC"):
+        time.delay_s = number
+    elif item_is(item, "TIMER_DELAY_MS"):
+        time.delay_ms = number
+    else:
+        time.deliver_ms = number
+    return True
+
+
+cdef int64_t time_due(const AskedTime* time, int64_t store_ms) noexcept nogil:
+    cdef int64_t due_ms = time.deliver_ms
+    if time.wrong:
+        return -1
+    if time.delay_s >= 0:
+        due_ms = TIME_FAR_MS if time.delay_s > TIME_FAR_MS // SECOND_MS - store_ms else (
+            store_ms + time.delay_s * SECOND_MS)
+    elif time.delay_ms >= 0:
+        due_ms = TIME_FAR_MS if time.delay_ms > TIME_FAR_MS - store_ms else store_ms + time.delay_ms
+    return due_ms if due_ms > store_ms else 0
+
+
+cdef int32_t add_time(uint8_t* properties, int32_t length, int64_t due_ms) noexcept nogil:
+    cdef uint8_t* out = properties + length
+    out = put_literal(out, "\x02TIMER_DELIVER_MS\x01")
+    out += put_number(out, due_ms)
+    out = put_literal(out, "\x02TIMER_OUT_MS\x01")
+    out += put_number(out, (due_ms - 1) // SECOND_MS * SECOND_MS)
+    return <int32_t>(out - properties)
+
+
+cdef bint is_timers_own(const PropertyItem* item) noexcept nogil:
+    """What only the broker may say of a message that waits (timer.md 1)."""
+    return (item_is(item, "TIMER_OUT_MS") or item_is(item, "TIMER_DEL_UNIQKEY")
+            or item_is(item, "TIMER_ROLL_TIMES") or item_is(item, "TIMER_ENQUEUE_MS")
+            or item_is(item, "TIMER_DEQUEUE_MS"))
 
 
 cdef int look_at(int32_t delay_level_count, const PropertyItem* item, int detour,
@@ -54,12 +110,17 @@ cdef int look_at(int32_t delay_level_count, const PropertyItem* item, int detour
         if detour == DETOUR_HALF:
             return DROP
         return LOWER if detour == DETOUR_DELAY and number > delay_level_count else KEEP
-    if is_time(item):
+    if time_asked(&notes.time, item):
         notes.timed = True
-        return KEEP
+        return DROP if detour == DETOUR_TIMER and item_is(item, "TIMER_DELIVER_MS") else KEEP
+    if (detour == DETOUR_HALF or detour == DETOUR_TIMER) and is_timers_own(item):
+        return DROP
     if detour == DETOUR_HALF and (item_is(item, "TRAN_PREPARED_QUEUE_OFFSET")
                                   or item_is(item, "TRANSACTION_CHECK_TIMES")):
         return DROP                    # the transaction check's own words
+    if detour == DETOUR_TIMER and item_is(item, "UNIQ_KEY"):
+        notes.unique = item[0]
+        return KEEP
     if detour != DETOUR_NONE and (item_is(item, "REAL_TOPIC") or item_is(item, "REAL_QID")):
         return DROP
     return KEEP
@@ -80,6 +141,8 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
     notes.half = False
     notes.delay_level = 0
     notes.timed = False
+    notes.unique.value_length = 0
+    time_begin(&notes.time)
     if properties.length > 0:
         length = text_copy(properties, into, capacity - identity.cluster_property_length - 1)
         if length < 0:
@@ -112,6 +175,8 @@ cdef int32_t write_properties(const Identity* identity, int32_t delay_level_coun
         else:
             if out != at:
                 memmove(out, at, stop - at)
+                if notes.unique.value_length and notes.unique.key == at:
+                    notes.unique.value -= at - out
             out += stop - at
         at = stop + 1
     if out != into:

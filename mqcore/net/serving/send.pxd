@@ -9,6 +9,7 @@ from mqcore.net.requests cimport SendRequest
 from mqcore.net.serving.appends cimport Appends
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.transport.transport cimport Connection
+from mqcore.layout cimport StoreClock
 from mqcore.shm.segment cimport Shm
 
 cdef struct Sends:
@@ -20,6 +21,8 @@ cdef struct Sends:
     int32_t delay_level_count
     bint transactions_refused          # rejectTransactionMessage
     bint timers_refused                # messages that ask for a time of delivery
+    int64_t timer_max_ms               # how far it may be ahead; 0: they are delivered at once
+    StoreClock clock                   # our copy of the run's
     int64_t accept_from_ms             # startAcceptSendRequestTimeStamp
     uint64_t random
 

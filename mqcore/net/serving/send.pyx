@@ -18,6 +18,7 @@ from mqcore.layout cimport (
     REQUEST_BATCH,
     REQUEST_BINARY,
     REQUEST_ONEWAY,
+    REQUEST_TIMED,
     REQUEST_WAITS,
     SYS_FLAG_COMMIT,
     SYS_FLAG_MULTI_TAGS,
@@ -50,15 +51,21 @@ from mqcore.net.serving.properties cimport (
     DETOUR_DELAY,
     DETOUR_HALF,
     DETOUR_NONE,
+    DETOUR_TIMER,
     PROPERTIES_ASK,
     REAL_PLACE_MAX,
+    TIMER_WORDS_MAX,
     PropertyNotes,
     add_real_place,
+    add_time,
     asks_for_time,
+    time_due,
     write_properties,
 )
+from mqcore.net.serving.recall_handles cimport TIMED_KEY_MAX, TimedSend, timed_send_add
 from mqcore.net.transport.transport cimport wall_of_turn
 from mqcore.shm.segment cimport log_refuses
+from mqcore.shm.store_clock cimport store_clock_at, store_clock_look
 from mqcore.shm.tables cimport TopicView, name_hash, topic_find
 from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
 from mqcore.store.record cimport RecordHead, record_begin, record_end
@@ -67,7 +74,10 @@ from mqcore.store.topic_names cimport (
     HALF_TOPIC_LENGTH,
     SCHEDULE_TOPIC,
     SCHEDULE_TOPIC_LENGTH,
+    TIMER_TOPIC,
+    TIMER_TOPIC_LENGTH,
     is_light_name,
+    is_retry_topic,
 )
 from mqcore.wire.codes cimport RESPONSE_MESSAGE_ILLEGAL, RESPONSE_SYSTEM_BUSY, RESPONSE_SYSTEM_ERROR
 
@@ -75,8 +85,8 @@ cdef const char* BAD_BATCH = ("the batch body is broken: an item's size, body le
                               "length does not fit what is there")
 
 cdef const char* TIMED_BATCH = (
-    "a message of the batch has TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS: this broker delivers no "
-    "message at any time, use delay levels (broker.timer_messages)")
+    "a message of the batch has TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS: messages with a time of "
+    "delivery are sent one by one (broker.timer_messages)")
 
 cdef const char* SENDS_TOO_FAST[WHOSE_COUNT]
 SENDS_TOO_FAST[OF_ADDRESS] = (
@@ -181,14 +191,35 @@ cdef void fill_record(Sends* s, const SendRequest* request, const Target* target
     record.prepared_position = 0
 
 
-cdef int detour_of(const Target* target, const PropertyNotes* notes) noexcept nogil:
+cdef int detour_of(const Target* target, const PropertyNotes* notes, int64_t due_ms) noexcept nogil:
     """Where a message waits before it may be seen (broker.md 4.2, 5.1): Detour."""
     cdef int32_t kind = target.sys_flag & SYS_FLAG_TRANSACTION_MASK
     if notes.half:
         return DETOUR_HALF
-    if notes.delay_level > 0 and (kind == 0 or kind == SYS_FLAG_COMMIT):
-        return DETOUR_DELAY
+    if kind == 0 or kind == SYS_FLAG_COMMIT:
+        return DETOUR_DELAY if notes.delay_level > 0 else DETOUR_TIMER if due_ms > 0 else DETOUR_NONE
     return DETOUR_NONE
+
+
+cdef int64_t due_of(Sends* s, const SendRequest* request, const Target* asked,
+                    const PropertyNotes* notes, bint* asks) noexcept nogil:
+    """
+    When a message that asks for a time is due, 0: now. asks: the coordinator is to say why it is
+    refused, or to make the topic in which it waits.
+    """
+    cdef int64_t store_ms, due_ms
+    cdef TopicView topic
+    asks[0] = s.timers_refused
+    if s.timers_refused or s.timer_max_ms == 0 or notes.delay_level > 0 or (
+            request.reconsume_times > 0 and is_retry_topic(asked.topic, asked.topic_length)):
+        return 0                       # what is consumed again has waited before
+    store_clock_look(s.shm.clock, &s.clock)
+    store_ms = store_clock_at(&s.clock, s.appends.transport.steady_ms)
+    due_ms = time_due(&notes.time, store_ms)
+    asks[0] = due_ms < 0 or due_ms - store_ms > s.timer_max_ms or (due_ms > 0 and not topic_find(
+        s.shm, <const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH,
+        name_hash(<const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0), &topic))
+    return max(due_ms, <int64_t>0)
 
 
 cdef void divert(Sends* s, const Target* asked, int detour, int32_t delay_level,
@@ -199,12 +230,32 @@ cdef void divert(Sends* s, const Target* asked, int detour, int32_t delay_level,
         target.queue_id = min(delay_level, s.delay_level_count) - 1
         target.topic_length = SCHEDULE_TOPIC_LENGTH
         target.topic = <const uint8_t*>SCHEDULE_TOPIC
+    elif detour == DETOUR_TIMER:
+        target.queue_id = 0
+        target.topic_length = TIMER_TOPIC_LENGTH
+        target.topic = <const uint8_t*>TIMER_TOPIC
     else:
         target.queue_id = 0
         target.sys_flag &= ~SYS_FLAG_TRANSACTION_MASK
         target.topic_length = HALF_TOPIC_LENGTH
         target.topic = <const uint8_t*>HALF_TOPIC
     target.topic_hash = name_hash(target.topic, target.topic_length, 0)
+
+
+cdef void note_timed(Sends* s, Connection* c, const SendRequest* request, const Target* asked,
+                     const PropertyNotes* notes, int64_t due_ms, AppendHead* head) noexcept nogil:
+    """For its recall handle."""
+    cdef TimedSend* sent
+    if not 0 < notes.unique.value_length <= TIMED_KEY_MAX or s.identity.broker_name_length == 0:
+        return
+    sent = timed_send_add(&s.appends.timed)
+    if sent == NULL:
+        return
+    head.request_flags |= REQUEST_TIMED
+    sent.connection, sent.opaque, sent.due_ms = c.id, request.asker.opaque, due_ms
+    sent.topic_length, sent.key_length = asked.topic_length, notes.unique.value_length
+    memcpy(sent.topic, asked.topic, asked.topic_length)
+    memcpy(sent.key, notes.unique.value, notes.unique.value_length)
 
 
 cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Target* asked,
@@ -218,6 +269,8 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
     cdef uint8_t* properties
     cdef int32_t length
     cdef int detour
+    cdef int64_t due_ms = 0
+    cdef bint asks = False
     cdef AppendHead* head
     cdef RecordHead record
     cdef PropertyNotes notes
@@ -225,9 +278,9 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
     cdef const Target* target = asked
     if body_length > s.identity.body_max:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    if <int64_t>most + REAL_PLACE_MAX > append_bytes_max(&s.appends.to_writer):
+    if <int64_t>most + REAL_PLACE_MAX + TIMER_WORDS_MAX > append_bytes_max(&s.appends.to_writer):
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
-    head = append_claim(&s.appends.to_writer, most + REAL_PLACE_MAX)
+    head = append_claim(&s.appends.to_writer, most + REAL_PLACE_MAX + TIMER_WORDS_MAX)
     if head == NULL:
         return HANDLE_STALL
     at = append_records(head)
@@ -235,9 +288,11 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
     properties = record_begin(at, &record, body, body_length, target.topic, target.topic_length)
     length = write_properties(s.identity, s.delay_level_count, &request.properties, properties + 2,
                               most, DETOUR_NONE, &notes)
-    detour = detour_of(target, &notes) if length >= 0 else DETOUR_NONE
+    if length >= 0 and notes.timed:
+        due_ms = due_of(s, request, asked, &notes, &asks)
+    detour = detour_of(target, &notes, due_ms) if length >= 0 else DETOUR_NONE
     if length == PROPERTIES_ASK or (detour == DETOUR_HALF and s.transactions_refused) or (
-            notes.timed and s.timers_refused and not decided):
+            asks and not decided):
         return HANDLE_FORWARD          # what was claimed is not committed: it never was
     if detour != DETOUR_NONE:
         divert(s, asked, detour, notes.delay_level, &elsewhere)
@@ -246,12 +301,16 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
         properties = record_begin(at, &record, body, body_length, target.topic, target.topic_length)
         length = write_properties(s.identity, s.delay_level_count, &request.properties,
                                   properties + 2, most, detour, &notes)
+        if detour == DETOUR_TIMER and length >= 0:
+            length = add_time(properties + 2, length, due_ms)
         length = add_real_place(properties + 2, length, asked.topic, asked.topic_length,
                                 asked.queue_id)
     if length < 0 or length > PROPERTIES_LENGTH_MAX:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
     head.topic_start = <int32_t>(properties - target.topic_length - at)
     fill_head(s, c, request, target, notes.waits, head, record_end(at, properties, length))
+    if detour == DETOUR_TIMER and not request.asker.oneway:
+        note_timed(s, c, request, asked, &notes, due_ms, head)
     append_for(s.appends, head)
     limits_sent(s.limits, c, 1, not request.asker.oneway)
     return HANDLED
@@ -289,6 +348,11 @@ cdef int32_t join_properties(uint8_t* into, const uint8_t* item, const uint8_t* 
     return length + envelope_length
 
 
+cdef inline bint takes_no_time(const Sends* s) noexcept nogil:
+    """Whether a batch with a time of delivery is refused: 4.9 delivers it at once."""
+    return s.timers_refused or s.timer_max_ms > 0
+
+
 cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
                     const Target* target) noexcept nogil:
     cdef const uint8_t* body = request.body
@@ -310,7 +374,7 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
     envelope_length = write_properties(s.identity, s.delay_level_count, &request.properties, envelope,
                                        PROPERTIES_LENGTH_MAX, DETOUR_NONE, &notes)
     if envelope_length == PROPERTIES_ASK or (envelope_length >= 0 and (
-            notes.delay_level > 0 or (notes.timed and s.timers_refused))):
+            notes.delay_level > 0 or (notes.timed and takes_no_time(s)))):
         return HANDLE_FORWARD          # to be refused; TRAN_MSG means nothing in a batch
     if envelope_length < 0:
         return answer_now(s, c, request, PUT_MESSAGE_ILLEGAL)
@@ -331,7 +395,7 @@ cdef int send_batch(Sends* s, Connection* c, const SendRequest* request,
                                   target.topic, target.topic_length)
         if at == 0:
             head.topic_start = <int32_t>(properties - target.topic_length - out)
-        if s.timers_refused and asks_for_time(
+        if takes_no_time(s) and asks_for_time(
                 body + at + BATCH_ITEM_BODY + item_length + 2,
                 load_u16(body + at + BATCH_ITEM_BODY + item_length)):
             say_refused(c, request, RESPONSE_MESSAGE_ILLEGAL, TIMED_BATCH)

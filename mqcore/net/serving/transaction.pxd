@@ -6,8 +6,9 @@
 #   E2  Only a half message is ended: one that the half queue's entry at tranStateTableOffset points
 #       to, or that the log leads to while it has none yet (mqcore/store/log/named.pxd, O6). Bytes of
 #       a body that look like one are refused, and so is a real topic that no queue can have.
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.layout cimport StoreClock
 from mqcore.net.remoting.access cimport AccessGuard
 from mqcore.net.requests cimport EndRequest
 from mqcore.net.serving.appends cimport Appends
@@ -20,6 +21,8 @@ cdef struct Ends:
     const AccessGuard* guard
     const uint8_t* denied              # HANDLE_DENIED: the topic that was not to be published to
     int32_t denied_length
+    int64_t timer_max_ms               # as in Sends
+    StoreClock clock                   # our copy of the run's
 
 # Handled; HANDLE_FORWARD: there is no such decision; HANDLE_DENIED: see `denied`.
 cdef int serve_end(Ends* s, Connection* c, const EndRequest* request) noexcept nogil

@@ -4,6 +4,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from mqcore.layout cimport (
     HOST_V6_EXTRA,
+    PROPERTIES_LENGTH_MAX,
     RECORD_FIXED_SIZE,
     REQUEST_AFTER_PREVIOUS,
     REQUEST_BINARY,
@@ -27,8 +28,18 @@ from mqcore.net.requests cimport (
 )
 from mqcore.net.serving.appends cimport append_for
 from mqcore.net.serving.peer cimport say
+from mqcore.net.serving.properties cimport (
+    TIMER_WORDS_MAX,
+    AskedTime,
+    add_time,
+    time_asked,
+    time_begin,
+    time_due,
+)
 from mqcore.net.transport.transport cimport wall_of_turn
-from mqcore.shm.tables cimport name_hash
+from mqcore.shm.segment cimport Shm
+from mqcore.shm.store_clock cimport store_clock_at, store_clock_look
+from mqcore.shm.tables cimport TopicView, name_hash, topic_find
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
     append_claim,
@@ -49,7 +60,13 @@ from mqcore.store.record cimport (
     record_end,
     record_head,
 )
-from mqcore.store.topic_names cimport OP_TOPIC, OP_TOPIC_LENGTH, is_half_topic
+from mqcore.store.topic_names cimport (
+    OP_TOPIC,
+    OP_TOPIC_LENGTH,
+    TIMER_TOPIC,
+    TIMER_TOPIC_LENGTH,
+    is_half_topic,
+)
 from mqcore.text cimport SMALL_LETTER, literal_length, put_literal
 from mqcore.wire.codes cimport RESPONSE_SLAVE_NOT_AVAILABLE, RESPONSE_SYSTEM_ERROR
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
@@ -68,6 +85,7 @@ cdef struct HalfMessage:
     PropertyItem real_topic
     int32_t real_queue_id
     bint waits
+    AskedTime time
 
 
 cdef int refuse(Connection* c, const EndRequest* request, const char* remark) noexcept nogil:
@@ -96,6 +114,7 @@ cdef const char* check_half(Ends* s, const EndRequest* request, HalfMessage* hal
     cdef bint group_agrees = False
     half.real_topic.value_length = 0
     half.waits = True
+    time_begin(&half.time)
     while property_next(&at, end, &item):
         if item_is(&item, "PGROUP"):
             group_agrees = item.value_length == request.group_length and memcmp(
@@ -108,6 +127,8 @@ cdef const char* check_half(Ends* s, const EndRequest* request, HalfMessage* hal
         elif item_is(&item, "WAIT"):
             half.waits = not (item.value_length == literal_length("false")
                               and (item.value[0] | SMALL_LETTER) == c'f')
+        else:
+            time_asked(&half.time, &item)
     if not group_agrees:
         return "producerGroup is not the group of the half message"
     if half.record.queue_offset != request.half_offset:
@@ -127,25 +148,48 @@ cdef void fill_end_head(Connection* c, const EndRequest* request, AppendHead* he
     append_to(head, name_hash(topic, topic_length, 0), topic_length, queue_id)
 
 
+cdef int64_t final_due(Ends* s, const HalfMessage* half) noexcept nogil:
+    """When the message is to be delivered; 0: now. What is no time, or too far ahead, is none."""
+    cdef int64_t store_ms, due_ms
+    cdef TopicView topic
+    cdef Shm* shm = s.appends.to_writer.shm
+    if s.timer_max_ms == 0 or not (half.time.wrong or half.time.delay_s > 0 or half.time.delay_ms > 0
+                                   or half.time.deliver_ms > 0):
+        return 0
+    store_clock_look(shm.clock, &s.clock)
+    store_ms = store_clock_at(&s.clock, s.appends.transport.steady_ms)
+    due_ms = time_due(&half.time, store_ms)
+    if due_ms - store_ms > s.timer_max_ms or not topic_find(
+            shm, <const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH,
+            name_hash(<const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0), &topic):
+        return 0
+    return max(due_ms, <int64_t>0)
+
+
 cdef void append_final(Ends* s, Connection* c, const EndRequest* request,
                        const HalfMessage* half) noexcept nogil:
     """The message for consumers; its properties still tell of the transaction (broker.md 5.2)."""
     cdef const RecordView* from_half = &half.record
-    cdef AppendHead* head = append_claim(&s.appends.to_writer, from_half.size + TOPIC_LENGTH_MAX)
+    cdef AppendHead* head = append_claim(&s.appends.to_writer, final_size(half))
     cdef uint8_t* at = append_records(head)
     cdef uint8_t* properties
+    cdef const uint8_t* topic = half.real_topic.value
+    cdef int32_t topic_length = half.real_topic.value_length, length = from_half.properties_length
+    cdef int64_t due_ms = final_due(s, half)
     cdef RecordHead record
     record_head(from_half, half.bytes, &record)
     record.queue_id = half.real_queue_id
     record.sys_flag = (from_half.sys_flag & ~SYS_FLAG_TRANSACTION_MASK) | SYS_FLAG_COMMIT
     record.prepared_position = from_half.log_position
-    properties = record_begin(at, &record, from_half.body, from_half.body_length,
-                              half.real_topic.value, half.real_topic.value_length)
-    memcpy(properties + 2, from_half.properties, from_half.properties_length)
-    fill_end_head(c, request, head, half.real_topic.value, half.real_topic.value_length,
-              half.real_queue_id)
-    head.topic_start = <int32_t>(properties - half.real_topic.value_length - at)
-    head.bytes_total = record_end(at, properties, from_half.properties_length)
+    if due_ms > 0 and length + TIMER_WORDS_MAX <= PROPERTIES_LENGTH_MAX:
+        topic, topic_length, record.queue_id = <const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0
+    properties = record_begin(at, &record, from_half.body, from_half.body_length, topic, topic_length)
+    memcpy(properties + 2, from_half.properties, length)
+    if topic != half.real_topic.value:         # its real place stands in the half's properties
+        length = add_time(properties + 2, length, due_ms)
+    fill_end_head(c, request, head, topic, topic_length, record.queue_id)
+    head.topic_start = <int32_t>(properties - topic_length - at)
+    head.bytes_total = record_end(at, properties, length)
     head.transaction_type = SYS_FLAG_COMMIT
     head.request_flags = (REQUEST_TRANSACTION | (REQUEST_BINARY if request.asker.binary else 0)
                           | (REQUEST_ONEWAY if request.asker.oneway else 0)
@@ -183,9 +227,13 @@ cdef inline int32_t op_size() noexcept nogil:
             + literal_length(OP_PROPERTIES))
 
 
+cdef inline int32_t final_size(const HalfMessage* half) noexcept nogil:
+    return half.record.size + TOPIC_LENGTH_MAX + TIMER_WORDS_MAX
+
+
 cdef inline int32_t both_size(const HalfMessage* half) noexcept nogil:
     """Of the final record and the op record, with a head between them."""
-    return (half.record.size + TOPIC_LENGTH_MAX + <int32_t>sizeof(AppendHead) + op_size()
+    return (final_size(half) + <int32_t>sizeof(AppendHead) + op_size()
             + 2 * <int32_t>sizeof(RingRecord))
 
 

@@ -1,3 +1,4 @@
+AUTHORITIES: str
 CLIENTS: tuple[str, ...]
 DAY_S: int
 OP_NO_COMPRESSION: int
@@ -7,14 +8,16 @@ OP_SERVER_PREFERENCE: int
 
 class TlsContextError(ValueError): ...
 
-class TlsContext:
+class OpenSslContext: ...
+
+class TlsContext(OpenSslContext):
     def __init__(
         self, *, certificate: str, key: str, password: str = "", trust: str = "",
         clients: str = "none", verify: bool = True, crl: str = "",
         any_time: bool = False,
     ) -> None: ...
 
-class TlsClientContext:
+class TlsClientContext(OpenSslContext):
     def __init__(
         self, *, trust: str = "", certificate: str = "", key: str = "", password: str = "",
         verify: bool = True, verify_host: bool = True, crl: str = "",

@@ -18,6 +18,9 @@ cdef extern from "<arpa/inet.h>" nogil:
     int AF_INET
     int AF_INET6
 
+cdef enum:
+    IPV6_BYTES = 16                    # of an address, the longest
+
 cdef enum:                             # of OpenSSL
     BIO_FLAGS_READ = 0x01
     BIO_FLAGS_WRITE = 0x02
@@ -151,7 +154,7 @@ cdef bint make(TlsPipe* pipe) noexcept nogil:
 cdef bint is_named(TlsPipe* pipe, const char* host, bint verifies) noexcept nogil:
     """The server hears the name, and its certificate has to have it; False: no name of a host."""
     cdef void* param = pipe_ssl.SSL_get0_param(pipe.ssl)
-    cdef uint8_t address[16]
+    cdef uint8_t address[IPV6_BYTES]
     if inet_pton(AF_INET, host, address) == 1 or inet_pton(AF_INET6, host, address) == 1:
         return not verifies or pipe_ssl.X509_VERIFY_PARAM_set1_ip_asc(param, host) == 1
     return pipe_ssl.SSL_ctrl(pipe.ssl, CTRL_SERVER_NAME, 0, <void*>host) == 1 and (

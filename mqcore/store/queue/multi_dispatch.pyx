@@ -153,12 +153,17 @@ cdef bint is_for_other_messages(const uint8_t* name, int32_t length) noexcept no
 
 
 cdef bint is_delivery(const RecordView* record) noexcept nogil:
-    """Whether it was acknowledged before, in the delay topic: sends with a delay go only there."""
+    """
+    Whether it was acknowledged before, in the delay topic or the timer's: sends with a delay go only
+    there, and only the broker gives what waited for its time a prepared position.
+    """
     cdef const uint8_t* at = record.properties
     cdef PropertyItem item
     cdef int64_t level
     while property_next(&at, record.properties + record.properties_length, &item):
         if item_is(&item, "DELAY") and property_number(&item, &level) and level > 0:
+            return True
+        if record.prepared_position > 0 and item_is(&item, "TIMER_ENQUEUE_MS"):
             return True
     return False
 

@@ -52,6 +52,8 @@ from mqcore.store.schedule.levels cimport (
     note_skip,
 )
 from mqcore.store.schedule.record cimport RealPlace, delivery_size, delivery_write
+from mqcore.store.schedule.timer_index cimport TIMER_LEVEL
+from mqcore.store.schedule.timer cimport timer_restart, timer_result, timer_turn
 from mqcore.store.schedule.replay cimport entry_is, replay_begin, replay_step
 
 cdef enum:
@@ -253,7 +255,10 @@ cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
 cdef void take_result(Scheduler* s, const AppendResult* result) noexcept nogil:
     cdef int64_t offset = result.connection & ((<uint64_t>1 << OFFSET_BITS) - 1)
     cdef int32_t number = result.queue_id
-    if not 0 <= number < s.level_count or not is_news(s, result):
+    if (not 0 <= number < s.level_count and number != TIMER_LEVEL) or not is_news(s, result):
+        return
+    if number == TIMER_LEVEL and result.status != PUT_WRITER_RESTARTED:
+        timer_result(s, result, offset)
         return
     if is_stored(result):
         settle_put(s, result, number, offset)
@@ -321,6 +326,7 @@ cdef int64_t take_last_results(Scheduler* s, int64_t now_ms, int64_t* wake_ms) n
     s.answered = s.sent
     for i in range(s.level_count):
         s.levels[i].flying = 0
+    s.levels[TIMER_LEVEL].flying = 0
     levels_find_queues(s)
     replay_begin(s)
     s.phase = PHASE_SEARCHING
@@ -333,6 +339,7 @@ cdef void begin_delivering(Scheduler* s) noexcept nogil:
     book_move_position(&s.book, s.search_end)
     for i in range(s.level_count):
         level_begin(&s.book, &s.levels[i], i)
+    timer_restart(s)
     s.phase = PHASE_DELIVERING
 
 
@@ -342,6 +349,7 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
     cdef int32_t i
     wake_ms[0] = INT64_MAX
     s.wanted_bytes = 0
+    s.turn_ms = now_ms
     s.unknown |= writer_changed(s)
     store_clock_look(s.shm.clock, &s.clock)
     count = take_results(s, now_ms, wake_ms)
@@ -360,6 +368,7 @@ cdef int64_t schedule_turn(Scheduler* s, int64_t now_ms, int64_t steady,
         book_move_position(&s.book, load_i64_acquire(&s.shm.log.published))
     for i in range(s.level_count):
         count += deliver_level(s, i, now_ms, steady, wake_ms)
+    count += timer_turn(s, now_ms, wake_ms)
     append_push(&s.appends)
     return count
 

@@ -11,6 +11,7 @@ from mqcore.store.log.view cimport LogView
 from mqcore.store.record cimport RecordView
 from mqcore.store.schedule.book cimport Book
 from mqcore.store.schedule.record cimport RealPlace
+from mqcore.store.schedule.timer_state cimport Timer
 
 cdef enum:
     FLIGHT_MAX = 2048                 # entries that wait for results: twice as many fit their ring
@@ -64,7 +65,9 @@ cdef struct Scheduler:
     bint unknown                      # the writer died: what is in flight, the log says
     int64_t awaited                   # the first result waits for the log to be published to it
     int32_t level_count
-    Level levels[DELAY_LEVEL_MAX]
+    Level levels[DELAY_LEVEL_MAX + 1]  # the last is the timer's queue (timer.pxd)
+    Timer timer
+    int64_t turn_ms                    # steady, of this turn
     int32_t flying
     int32_t sent                      # number of the last append; they count up, modulo 2^23
     int32_t answered                  # of the last result
@@ -84,6 +87,8 @@ cdef void level_keep_in_range(Scheduler* s, int32_t number) noexcept nogil
 # The entry at a queue offset below `most`; False: it cannot be read now.
 cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most,
                       QueueItem* item) noexcept nogil
+cdef bint entry_at(Scheduler* s, Level* level, int64_t offset, int64_t most,
+                   QueueItem* item) noexcept nogil
 # The delayed record of an entry, and where it belongs: 0, a NoteKind, or RECORD_LATER.
 cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
                         RecordView* delayed, RealPlace* place) noexcept nogil

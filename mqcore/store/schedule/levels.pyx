@@ -115,9 +115,8 @@ cdef int64_t due_by_record(Scheduler* s, const Level* level,
     return record.store_time_ms + level.delay_ms
 
 
-cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most,
-                         QueueItem* item) noexcept nogil:
-    cdef Level* level = &s.levels[number]
+cdef bint entry_at(Scheduler* s, Level* level, int64_t offset, int64_t most,
+                   QueueItem* item) noexcept nogil:
     cdef int64_t index = offset - level.cached_first
     cdef int32_t got
     if not 0 <= index < level.cached_count:
@@ -129,6 +128,14 @@ cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most
         if got <= 0:
             return False
     item[0] = entry_decode(level.entries + index * CQ_ENTRY_SIZE)
+    return True
+
+
+cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most,
+                      QueueItem* item) noexcept nogil:
+    cdef Level* level = &s.levels[number]
+    if not entry_at(s, level, offset, most, item):
+        return False
     if is_extension_address(item.tag_code):
         item.tag_code = due_by_record(s, level, item)
     return True

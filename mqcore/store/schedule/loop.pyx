@@ -26,6 +26,7 @@ from mqcore.store.queue.consume_queue cimport (
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
 from mqcore.store.schedule.delivery cimport schedule_has_work, schedule_is_quiet, schedule_turn
 from mqcore.store.schedule.book cimport BOOK_OFFSET_BITS, book_attach, book_move, book_settle
+from mqcore.store.schedule.timer cimport timer_begin, timer_close, timer_end, timer_load, timer_safe
 from mqcore.store.schedule.levels cimport (
     PHASE_DELIVERING,
     PHASE_ENDING,
@@ -50,6 +51,7 @@ class Snapshot:
     position: int
     ahead: list[tuple[int, int]]
     end: int
+    timer: tuple[int, int] = (0, 0)    # the arguments of `load_timer` (timer TM5)
 
 
 cdef class ScheduleLoop:
@@ -57,7 +59,8 @@ cdef class ScheduleLoop:
     The scheduler's work, without the GIL.
 
     segment: the run's shared memory; log_folder, queue_folder: where the files are; file_entries:
-    entries of a consume queue file; delays_ms: of level 1, 2, ... Raises OSError.
+    entries of a consume queue file; delays_ms: of level 1, 2, ...; store_root: the store's folder,
+    where the timer wheel is, b"": no message has a time of delivery. Raises OSError.
     """
     cdef Segment segment
     cdef Scheduler* s
@@ -66,7 +69,7 @@ cdef class ScheduleLoop:
     cdef int32_t trims_seen
 
     def __cinit__(self, Segment segment not None, bytes log_folder, bytes queue_folder, *,
-                  int64_t file_entries, delays_ms):
+                  int64_t file_entries, delays_ms, bytes store_root=b""):
         cdef Shm* shm = &segment.shm
         cdef int32_t i
         if not 1 <= len(delays_ms) <= DELAY_LEVEL_MAX:
@@ -78,8 +81,9 @@ cdef class ScheduleLoop:
         self.s.shm = shm
         self.s.slot = &shm.slots[SLOT_SCHEDULER]
         self.s.level_count = <int32_t>len(delays_ms)
-        for i in range(DELAY_LEVEL_MAX):
+        for i in range(DELAY_LEVEL_MAX + 1):
             self.s.levels[i].queue = -1
+        timer_begin(self.s, store_root)
         for i in range(self.s.level_count):
             self.s.levels[i].delay_ms = delays_ms[i]
         log_view_open(&self.s.log, shm.log, log_folder, shm.head.segment_size)
@@ -96,6 +100,7 @@ cdef class ScheduleLoop:
 
     def __dealloc__(self):
         if self.s != NULL:
+            timer_close(self.s)
             log_view_close(&self.s.log)
             if self.s.queues.open.files != NULL:
                 queue_files_close(&self.s.queues)
@@ -155,10 +160,31 @@ cdef class ScheduleLoop:
                           position if position >= 0 else published)
         store_i32_release(&self.s.book.state.level_count, self.s.level_count)
 
+    def load_timer(self, int64_t second, int64_t queue_offset, bint trusted) -> None:
+        """
+        What an earlier run said of the timer (timer TM5): the first second that was not settled, since
+        1970, and the queue offset below which that is true. trusted: the wheel's files are that run's.
+        Raises ValueError.
+        """
+        if second < 0 or queue_offset < 0:
+            raise ValueError(f"second {second}, queue offset {queue_offset}: expected 0 or more")
+        timer_load(self.s, second, queue_offset, trusted)
+
+    def set_collected_max(self, int32_t count) -> None:
+        """For tests: how many messages of a second are in memory (timer TM7)."""
+        self.s.timer.collected_max = count
+
+    @property
+    def timer_error(self) -> int:
+        """The errno with which the wheel's files failed last, 0: they do not fail."""
+        return self.s.timer.error
+
     def snapshot(self) -> Snapshot:
         """The book as it is, for `load` in a later run."""
         cdef ScheduleState* state = self.s.book.state
         cdef int64_t mask = (<int64_t>1 << BOOK_OFFSET_BITS) - 1
+        cdef int64_t second, queue_offset
+        timer_safe(self.s, &second, &queue_offset)
         return Snapshot(
             {level + 1: state.offsets[level] for level in range(DELAY_LEVEL_MAX)
              if state.offsets[level] > 0},
@@ -166,7 +192,8 @@ cdef class ScheduleLoop:
             [(state.ahead[i] >> BOOK_OFFSET_BITS, state.ahead[i] & mask)
              for i in range(SCHEDULE_AHEAD_MAX if self.s.book.ahead_count else 0)
              if state.ahead[i]],
-            max(load_i64_acquire(&self.s.shm.log.published), state.settled_position))
+            max(load_i64_acquire(&self.s.shm.log.published), state.settled_position),
+            (second, queue_offset))
 
     @property
     def flushed(self) -> int:
@@ -226,6 +253,7 @@ cdef class ScheduleLoop:
         if self.s.phase >= PHASE_DELIVERING:
             self.s.phase = PHASE_ENDING
             self.run(slice_ms)
+            self.s.timer.error = timer_end(self.s)
         return schedule_is_quiet(self.s)
 
     @property

@@ -7,6 +7,7 @@ from mqcore.store.queue.consume_queue cimport QueueItem
 from mqcore.store.log.view cimport log_at, log_next_use
 from mqcore.store.record cimport PARSE_BLANK, PARSE_RECORD, RecordView, record_parse
 from mqcore.store.schedule.book cimport book_has, book_move_position, book_settle
+from mqcore.store.schedule.timer cimport timer_found
 from mqcore.store.schedule.levels cimport (
     FLIGHT_MAX,
     NOTE_LOG_BROKEN,
@@ -103,6 +104,8 @@ cdef bint replay_step(Scheduler* s, int32_t records_max) noexcept nogil:
                 break
             if record.properties_length > 0:
                 settle_delivery(s, at, &record)
+                if record.prepared_position > 0:
+                    timer_found(s, record.prepared_position)
             at += record.size
             available -= record.size
             s.search_position += record.size

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from mqcore.layout import DELAY_LEVEL_MAX
 from mqcore.participants import SCHEDULER
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.shm.segment import Segment
+from mqcore.shm.tables import QueueTable
+from mqcore.store.last_run import boot_id
 from mqcore.store.schedule.levels import NoteKind
 from mqcore.store.schedule.loop import ScheduleLoop, Snapshot
+from mqcore.wire.codes import TIMER_TOPIC
 from mqcore.workers.process.layout import StoreFiles
 from mqcore.workers.process.output import complain
 
@@ -25,6 +29,7 @@ NOTES: dict[int, str] = {
     NoteKind.NOTE_HALF: "it is a half message",
     NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
 END_MS = 2_000                   # for the last results, before the process ends
+TIMER_LEVEL = DELAY_LEVEL_MAX + 1   # in notes
 SETTLE_LOOK_S = 0.02             # whether who was elected shows all that it began with
 
 log = logging.getLogger("mqcore.scheduler")
@@ -32,22 +37,29 @@ log = logging.getLogger("mqcore.scheduler")
 
 class DelayOffsets:
     """
-    delayOffset.json as stock has it (store.md 12.5), with two members more while a run lasts.
+    delayOffset.json as stock has it (store.md 12.5), with three members more.
 
-    `logPosition`: what was delivered behind it may be missing in the offsets; `delivered`: by
-    level, offsets behind one that was refused. A stock broker passes over them, and so does not
-    write them again; at an orderly end the offsets are exact without them.
+    While a run lasts, `logPosition`: what was delivered behind it may be missing in the offsets;
+    `delivered`: by level, offsets behind one that was refused. At an orderly end the offsets are
+    exact without them. `timer`, if messages had a time of delivery: how far they are delivered, and
+    of which wheel that is true (timer TM5). A stock broker passes over them, and so does not write
+    them again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, store_root: Path | None = None) -> None:
+        """store_root: where the wheel is; None: in the folder that has the file's."""
         self._path = path
+        self._wheel = (store_root or path.parent.parent) / "timerwheel"
+        self._check = path.with_name("timercheck")
+        self.timer: tuple[int, int, bool] | None = None        # the arguments of load_timer
         self._unknown: dict[str, Any] = {}     # members of the file that are not ours
 
     def load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
         """The arguments of ScheduleLoop.load. Raises ConfigFileError, and OSError."""
         value = config_file.load(self._path) or {}
         self._unknown = config_file.unknown_members(
-            self._path, value, ("offsetTable", "logPosition", "delivered"))
+            self._path, value, ("offsetTable", "logPosition", "delivered", "timer"))
+        self.timer = self._timer(value.get("timer"))
         offsets = config_file.entries(self._path, value.get("offsetTable"), _offset)
         ahead = config_file.entries(self._path, value.get("delivered"), _ahead)
         position = value.get("logPosition", -1)
@@ -63,7 +75,42 @@ class DelayOffsets:
             for level, offset in sorted(known.ahead):
                 ahead.setdefault(str(level), []).append(offset)
             value["delivered"] = ahead
+        if known.timer[0] or self._wheel.exists():
+            value["timer"] = {"second": known.timer[0], "queueOffset": known.timer[1],
+                              "wheel": self._wheel_now(), "boot": "" if exact else boot_id()}
         config_file.save(self._path, config_file.merged(value, self._unknown))
+
+    def _timer(self, said: object) -> tuple[int, int, bool] | None:
+        """What the file says of the timer, else a stock broker's `timercheck`; None: nothing."""
+        if said is None:
+            return self._stock_timer()
+        if not isinstance(said, dict):
+            raise config_file.ConfigFileError(f"{self._path}: timer: expected an object")
+        second, offset = said.get("second"), said.get("queueOffset")
+        if not (isinstance(second, int) and isinstance(offset, int) and min(second, offset) >= 0):
+            raise config_file.ConfigFileError(
+                f"{self._path}: timer: expected a second and a queue offset, both 0 or more")
+        same = said.get("wheel") == self._wheel_now() is not None
+        return second, offset, same and said.get("boot") in ("", boot_id())
+
+    def _stock_timer(self) -> tuple[int, int, bool] | None:
+        """A stock 5 broker's words: next second in ms, end of its log, and two queue offsets."""
+        try:
+            raw = self._check.read_bytes()[:32]
+        except FileNotFoundError:
+            return None
+        if len(raw) < 32:
+            return None
+        read_ms, _, offset, master_offset = struct.unpack(">4q", raw)
+        return max(read_ms // 1000, 0), max(min(offset, master_offset), 0), False
+
+    def _wheel_now(self) -> list[int] | None:
+        """Which file the wheel is: a copy of the store has another."""
+        try:
+            found = self._wheel.stat()
+        except FileNotFoundError:
+            return None
+        return [found.st_dev, found.st_ino]
 
 
 def _level(name: str) -> int:
@@ -93,18 +140,20 @@ class Scheduler:
     def __init__(self, settings: Settings, segment: Segment) -> None:
         self._settings = settings
         self._segment = segment
-        self._file = DelayOffsets(settings.config_dir / DELAY_FILE)
+        self._file = DelayOffsets(settings.config_dir / DELAY_FILE, settings.store_root)
         self._gate = ReplicaPen(segment)
         self._begun = False
         self._waiting: Snapshot | None = None
         self._save_at = 0.0
+        self._timer_error = 0
 
     def start(self) -> None:
         files = StoreFiles(self._settings.store_root)
         self._loop = ScheduleLoop(
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=self._settings.store.queue_file_entry_count,
-            delays_ms=self._settings.delay_levels_ms)
+            delays_ms=self._settings.delay_levels_ms,
+            store_root=os.fsencode(self._settings.store_root))
         if not self._gate.settling:
             self._begin()
 
@@ -114,7 +163,13 @@ class Scheduler:
         in the log, and whose delayed message has no entry yet, would be made again.
         """
         offsets, position, ahead = self._load()
-        if not self._loop.known:
+        if self._loop.known:
+            self._loop.load_timer(0, 0, trusted=True)       # the wheel is this run's
+        else:
+            if self._file.timer is not None:
+                self._loop.load_timer(*self._file.timer[:2], trusted=self._file.timer[2])
+            elif QueueTable(self._segment).range(TIMER_TOPIC, 0) is not None:
+                position = self._segment.log_state()["first"]    # the log says what was delivered
             if position < 0 and self._settings.failover.enable:      # exact when this run began
                 position = self._segment.log_state()["begun" if offsets else "first"]
             self._loop.load(offsets, position, ahead)
@@ -180,10 +235,19 @@ class Scheduler:
 
     def _say(self) -> None:
         notes, more = self._loop.notes()
+        error = self._loop.timer_error
+        if error != self._timer_error:
+            self._timer_error = error
+            if error:
+                log.error("the timer's files cannot be written: %s; messages with a time of"
+                          " delivery wait", os.strerror(error))
         for kind, level, offset, position in notes:
             if kind == NoteKind.NOTE_LOG_BROKEN:
                 log.error("the log cannot be read at position %d: messages that were delivered "
                           "behind it may be delivered again", position)
+            elif level == TIMER_LEVEL:
+                log.error("the message with a time of delivery at log position %d is not"
+                          " delivered: %s", position, NOTES[kind])
             else:
                 log.error("the message at offset %d of delay level %d is not delivered: %s", offset,
                           level, NOTES[kind])

@@ -54,6 +54,7 @@ def changeable(settings: Settings) -> LiveValues:
         "delay_level_count": len(settings.delay_levels_ms),
         "transactions_refused": broker.reject_transaction_message,
         "timers_refused": broker.timer_messages == "refuse",
+        "timer_max_ms": 1000 * broker.timer_max_delay_s * (broker.timer_messages == "at_time"),
         "filters_enabled": broker.property_filter_enable,
         "filter_retry": broker.filter_retry_enable, "slave_read": broker.slave_read_enable,
         "accept_sends_from_ms": broker.accept_sends_from_ms, **limits(settings.limits),
@@ -96,7 +97,8 @@ class PullServing:
         self._loop = ServingLoop(
             self._segment, self._index, self._listeners, self._settings.log_folders.text(),
             os.fsencode(files.queues), store_address=(broker.advertised_ip, broker.listen_port),
-            cluster=broker.cluster, file_entries=store.queue_file_entry_count,
+            cluster=broker.cluster, broker_name=broker.name,
+            file_entries=store.queue_file_entry_count,
             connection_max=share.connections, queue_files_max=share.queue_files,
             extension_files_max=share.extension_files, held_max=processes.held_pull_count_max,
             seed=int.from_bytes(os.urandom(8), "big"),

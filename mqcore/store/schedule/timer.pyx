@@ -1,0 +1,465 @@
+"""Delivery at a time (timer.pxd has its rules)."""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.string cimport memcmp, memcpy
+
+from mqcore.atomics cimport load_i64_acquire, store_i64_release
+from mqcore.layout cimport (
+    FIGURE_DELIVERED,
+    FIGURE_REPUTS,
+    PUT_MESSAGE_ILLEGAL,
+    REQUEST_WAITS,
+    SYS_FLAG_TRANSACTION_MASK,
+    TOPIC_LENGTH_MAX,
+    AppendHead,
+    AppendResult,
+)
+from mqcore.shm.store_clock cimport store_clock_at, store_clock_steady_of
+from mqcore.shm.tables cimport name_hash
+from mqcore.store.log.append_end cimport (
+    append_bytes_max,
+    append_claim,
+    append_finish,
+    append_records,
+    append_to,
+)
+from mqcore.store.log.put_results cimport put_is_stored
+from mqcore.store.log.view cimport log_at, log_next_use
+from mqcore.store.queue.place cimport queue_id_of_late
+from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
+from mqcore.store.schedule.book cimport book_move_position
+from mqcore.store.schedule.levels cimport (
+    FLIGHT_MAX,
+    NOTE_NO_PLACE,
+    NOTE_TOO_LARGE,
+    NOTE_UNREADABLE,
+    RECORD_LATER,
+    Scheduler,
+    note_skip,
+)
+from mqcore.store.schedule.timer_index cimport (
+    KIND_OF_SLOT,
+    LATE_MAX,
+    TIMER_LEVEL,
+    TIMER_RETRY_MS,
+    timer_find_queue,
+    timer_index,
+    timer_note_recall,
+    timer_open,
+    timer_read,
+    timer_settle,
+)
+from mqcore.store.schedule.timer_items cimport (
+    TimerItem,
+    heap_pop,
+    heap_push,
+    item_before,
+    items_free,
+    items_sort,
+    positions_add,
+    positions_free,
+    positions_have,
+    positions_sort,
+    recalls_expire,
+    recalls_find,
+    recalls_free,
+)
+from mqcore.store.schedule.timer_record cimport (
+    TIMER_PROPERTIES_MAX,
+    TIMER_SECOND_MS,
+    TimedMessage,
+    timed_message,
+    timed_write,
+)
+from mqcore.store.schedule.timer_state cimport Timer
+from mqcore.store.schedule.timer_wheel cimport (
+    TIMER_DELETE,
+    TIMER_ROLL,
+    UNIT_LATE,
+    UNIT_SETTLED,
+    TimerUnit,
+    wheel_clear,
+    wheel_drop_settled,
+    wheel_close,
+    wheel_last,
+    wheel_next,
+    wheel_note,
+    wheel_sync,
+    wheel_trim,
+    wheel_unit,
+    wheel_units,
+)
+from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_timer_topic
+
+cdef enum:
+    COLLECTED_MAX = 1 << 20            # TM7
+    NAME_BITS = 40                     # of a result's `connection`: unit and kind; then a number
+    KIND_MASK = 3                      # units stand at multiples of 4
+    NUMBER_MASK_OF_TIMER = (1 << 23) - 1
+    KEY_MAX = 1024
+    TRIM_SECONDS = 64
+    RECALLED = -3
+    NO_ROOM = -2
+
+
+cdef void timer_begin(Scheduler* s, const char* root) noexcept nogil:
+    snprintf(s.timer.root, sizeof(s.timer.root), b"%s", root)
+    s.timer.collected_max = COLLECTED_MAX
+
+
+cdef void timer_load(Scheduler* s, int64_t safe_second, int64_t safe_offset, bint trusted) noexcept nogil:
+    s.timer.safe_second = safe_second
+    s.timer.safe_offset = safe_offset
+    s.timer.untrusted = not trusted
+
+
+cdef void timer_close(Scheduler* s) noexcept nogil:
+    wheel_close(&s.timer.wheel)
+    items_free(&s.timer.slot)
+    items_free(&s.timer.late)
+    recalls_free(&s.timer.recalls)
+    positions_free(&s.timer.found)
+    s.timer.is_open = False
+
+
+cdef inline int64_t steady_of(Scheduler* s, int64_t due_ms, int64_t now_ms) noexcept nogil:
+    """When to look again at what is due at a store time that is not reached."""
+    return max(store_clock_steady_of(&s.clock, due_ms), now_ms + 1)
+
+
+cdef void timer_restart(Scheduler* s) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef int i
+    t.slot.count = t.late.count = 0
+    t.slot_next = 0
+    t.begun = t.more = False
+    for i in range(3):
+        t.flying[i] = 0
+    t.waiting[0] = t.waiting[1] = t.refused = 0
+    recalls_free(&t.recalls)
+    positions_sort(&t.found)
+    if t.is_open:
+        t.life_begin = t.wheel.end
+        t.next_second = t.second
+
+
+cdef void timer_found(Scheduler* s, int64_t prepared_position) noexcept nogil:
+    """The position counts if a record of the timer topic stands there."""
+    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t size = s.log.segment_size
+    cdef int64_t available = min(published, (prepared_position // size + 1) * size) - prepared_position
+    cdef const uint8_t* at
+    cdef RecordView record
+    if available <= 0:
+        return
+    at = log_at(&s.log, prepared_position, available, published)      # view L2: not another use
+    if at == NULL or record_parse(at, available, &record) != PARSE_RECORD:
+        return
+    if is_timer_topic(record.topic, record.topic_length):
+        positions_add(&s.timer.found, prepared_position)
+
+
+# -- a second begins -------------------------------------------------------------------------------
+
+
+cdef void collect(Scheduler* s) noexcept nogil:
+    """
+    What is not settled of the slot of `second`, the earliest COLLECTED_MAX behind what was handed over
+    of it; its recalls first.
+    """
+    cdef Timer* t = &s.timer
+    cdef TimerItem item, passed
+    cdef TimerUnit unit
+    cdef RecordView record
+    cdef TimedMessage marker
+    cdef const uint8_t* at
+    cdef int64_t position = wheel_last(&t.wheel, t.second)
+    cdef bint again = t.more and t.slot.count > 0
+    if again:
+        passed = t.slot.items[t.slot.count - 1]
+    t.slot.count = t.slot_next = 0
+    t.more = False
+    while position >= 0 and wheel_unit(&t.wheel, position, &unit):
+        position = unit.previous
+        if unit.state & UNIT_SETTLED or (unit.state & UNIT_LATE and unit.position >= t.life_begin):
+            continue
+        if positions_have(&t.found, unit.log_position):
+            timer_settle(t, unit.position, KIND_OF_SLOT)
+            continue
+        if unit.magic & TIMER_DELETE and not unit.magic & TIMER_ROLL:
+            if timer_read(s, unit.log_position, unit.size, &at, &record, &marker) == 0:
+                timer_note_recall(s, &marker, unit.log_position, t.second)
+            timer_settle(t, unit.position, KIND_OF_SLOT)
+            continue
+        item.due_ms, item.log_position, item.unit = unit.due_ms, unit.log_position, unit.position
+        item.kind = KIND_OF_SLOT
+        if again and not item_before(&passed, &item):
+            continue
+        if t.slot.count == t.collected_max:
+            t.more = True
+            if not item_before(&item, &t.slot.items[0]):
+                continue
+            heap_pop(&t.slot, False)
+        if not heap_push(&t.slot, &item, False, t.collected_max):
+            t.more = True              # no memory: what is there goes first
+    items_sort(&t.slot)
+
+
+cdef bint begin_second(Scheduler* s, int64_t store_ms, int64_t now_ms,
+                       int64_t* wake_ms) noexcept nogil:
+    """Whether a second has begun, or begins now."""
+    cdef Timer* t = &s.timer
+    cdef int64_t now_second = store_ms // TIMER_SECOND_MS
+    if t.begun:
+        return True
+    if t.waiting[t.second & 1] == 0 and wheel_units(&t.wheel, t.second) == 0:
+        if t.next_second <= t.second:
+            t.next_second = wheel_next(&t.wheel, t.second)
+        if t.next_second > now_second:
+            if now_second > t.second:
+                t.second = now_second
+            if t.next_second < INT64_MAX:
+                wake_ms[0] = min(wake_ms[0], steady_of(s, t.next_second * TIMER_SECOND_MS, now_ms))
+            return False
+        t.second = t.next_second
+    if t.second > now_second:
+        wake_ms[0] = min(wake_ms[0], steady_of(s, t.second * TIMER_SECOND_MS, now_ms))
+        return False
+    t.begun = True
+    recalls_expire(&t.recalls, t.second)
+    collect(s)
+    return True
+
+
+cdef void end_second(Scheduler* s) noexcept nogil:
+    """TM2: `second` is settled."""
+    cdef Timer* t = &s.timer
+    wheel_clear(&t.wheel, t.second)
+    t.second += 1
+    t.begun = False
+    wheel_note(&t.wheel, t.second, s.levels[TIMER_LEVEL].next)
+    if t.second % TRIM_SECONDS == 0:
+        wheel_trim(&t.wheel, t.second)
+
+
+# -- handing over ----------------------------------------------------------------------------------
+
+
+cdef bint recall_key(const TimedMessage* message, uint8_t* key, int32_t* length) noexcept nogil:
+    """topic+uniqueKey, as a recall names it; False: it cannot be named."""
+    length[0] = message.place.topic_length + 1 + message.unique.value_length
+    if message.unique.value_length == 0 or length[0] > KEY_MAX:
+        return False
+    memcpy(key, message.place.topic, message.place.topic_length)
+    key[message.place.topic_length] = c'+'
+    memcpy(key + message.place.topic_length + 1, message.unique.value, message.unique.value_length)
+    return True
+
+
+cdef bint is_recalled(Scheduler* s, const TimedMessage* message) noexcept nogil:
+    """The search moves the log's mapped places (view L2): whoever asks reads its record again."""
+    cdef uint8_t[KEY_MAX] key
+    cdef int32_t length, at
+    cdef uint64_t hash
+    cdef const uint8_t* bytes
+    cdef RecordView record
+    cdef TimedMessage marker
+    cdef int64_t position, end, size = s.log.segment_size
+    if s.timer.recalls.count == 0 or not recall_key(message, key, &length):
+        return False
+    hash = name_hash(key, length, 0)
+    at = recalls_find(&s.timer.recalls, hash, -1)
+    while at >= 0:
+        position = s.timer.recalls.places[at].marker
+        end = min(load_i64_acquire(&s.shm.log.published), (position // size + 1) * size)
+        log_next_use(&s.log)
+        bytes = log_at(&s.log, position, end - position, end)
+        if bytes != NULL and record_parse(bytes, end - position, &record) == PARSE_RECORD and (
+                timed_message(&record, &marker) == 0 and marker.recalled.value_length == length
+                and memcmp(marker.recalled.value, key, length) == 0):
+            return True
+        at = recalls_find(&s.timer.recalls, hash, at)
+    return False
+
+
+cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) noexcept nogil:
+    """0, a NoteKind, RECORD_LATER, NO_ROOM, or RECALLED."""
+    cdef Timer* t = &s.timer
+    cdef RecordView record
+    cdef TimedMessage message
+    cdef TimerUnit unit
+    cdef const uint8_t* at
+    cdef AppendHead* head
+    cdef int32_t most, queue_id = 0
+    cdef bint rolls
+    cdef int found
+    if not wheel_unit(&t.wheel, item.unit, &unit):
+        return NOTE_UNREADABLE
+    found = timer_read(s, unit.log_position, unit.size, &at, &record, &message)
+    if found:
+        return found
+    rolls = (unit.magic & TIMER_ROLL) != 0
+    if not rolls and t.recalls.count:
+        if is_recalled(s, &message):
+            return RECALLED
+        found = timer_read(s, unit.log_position, unit.size, &at, &record, &message)
+        if found:
+            return found
+    if not rolls:
+        queue_id = queue_id_of_late(s.shm, message.place.topic, message.place.topic_length,
+                                    message.place.queue_id)
+        if queue_id < 0:
+            return NOTE_NO_PLACE
+        message.place.queue_id = queue_id
+    most = record.size + TOPIC_LENGTH_MAX + TIMER_PROPERTIES_MAX
+    if most > append_bytes_max(&s.appends):
+        return NOTE_TOO_LARGE
+    head = append_claim(&s.appends, most)
+    if head == NULL:
+        s.wanted_bytes = most
+        return NO_ROOM
+    s.sent = (s.sent + 1) & NUMBER_MASK_OF_TIMER
+    head.bytes_total = timed_write(at, &record, &message, rolls, record.store_time_ms, store_ms,
+                                   append_records(head), &head.topic_start)
+    if rolls:
+        append_to(head, name_hash(<const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0),
+                  TIMER_TOPIC_LENGTH, 0)
+    else:
+        append_to(head, name_hash(message.place.topic, message.place.topic_length, 0),
+                  message.place.topic_length, queue_id)
+    head.connection = (<uint64_t>s.sent << NAME_BITS | <uint64_t>item.unit | <uint64_t>item.kind)
+    head.answer_queue_id = TIMER_LEVEL
+    head.request_flags = REQUEST_WAITS                       # settled when it is durable
+    head.transaction_type = <uint8_t>(record.sys_flag & SYS_FLAG_TRANSACTION_MASK)
+    append_finish(&s.appends, head)
+    return 0
+
+
+cdef const TimerItem* next_item(Timer* t, bint* of_slot) noexcept nogil:
+    """The earliest of what is in memory; NULL: nothing is."""
+    cdef bint has_slot = t.slot_next < t.slot.count
+    of_slot[0] = has_slot and (t.late.count == 0 or item_before(
+        &t.slot.items[t.slot_next], &t.late.items[0]))
+    if of_slot[0]:
+        return &t.slot.items[t.slot_next]
+    return &t.late.items[0] if t.late.count else NULL
+
+
+cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
+                           int64_t* wake_ms) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef const TimerItem* next
+    cdef TimerItem item
+    cdef int64_t count = 0
+    cdef bint of_slot
+    cdef int handed
+    while s.flying < FLIGHT_MAX:
+        if t.slot_next == t.slot.count and t.more and t.begun:
+            collect(s)
+        next = next_item(t, &of_slot)
+        if next == NULL:
+            break
+        if next.due_ms > store_ms:                                                    # TM4
+            wake_ms[0] = min(wake_ms[0], steady_of(s, next.due_ms, now_ms))
+            break
+        item = next[0]
+        handed = hand_over_timed(s, &item, store_ms)
+        if handed == NO_ROOM:
+            break
+        if handed == RECORD_LATER:
+            wake_ms[0] = min(wake_ms[0], now_ms + TIMER_RETRY_MS)
+            break
+        if of_slot:
+            t.slot_next += 1
+        else:
+            heap_pop(&t.late, True)
+            t.refused -= item.kind == KIND_OF_SLOT
+        count += 1
+        if handed == 0:
+            t.flying[item.kind] += 1
+            s.levels[TIMER_LEVEL].flying += 1
+            s.flying += 1
+            continue
+        if handed != RECALLED:
+            note_skip(s, handed, TIMER_LEVEL, -1, item.log_position)
+        timer_settle(t, item.unit, item.kind)
+    return count
+
+
+cdef bint is_settled(const Timer* t) noexcept nogil:
+    """TM2."""
+    return (t.begun and not t.more and t.slot_next == t.slot.count and t.refused == 0
+            and t.flying[KIND_OF_SLOT] == 0 and t.waiting[t.second & 1] == 0)
+
+
+cdef void timer_result(Scheduler* s, const AppendResult* result, int64_t name) noexcept nogil:
+    """The outcome of what was handed over in this life, or in an earlier one."""
+    cdef Timer* t = &s.timer
+    cdef int32_t kind = <int32_t>(name & KIND_MASK)
+    cdef int64_t position = name & ~<int64_t>KIND_MASK
+    cdef bint own = result.producer_incarnation == s.appends.incarnation and not s.unknown
+    cdef TimerUnit unit
+    cdef TimerItem item
+    if not own:
+        return                         # the search of the log finds it
+    t.flying[kind] -= 1
+    if not wheel_unit(&t.wheel, position, &unit):
+        return
+    if put_is_stored(result.status) or result.status == PUT_MESSAGE_ILLEGAL:
+        if put_is_stored(result.status):
+            s.slot.figures[FIGURE_DELIVERED] += 1
+        else:
+            note_skip(s, NOTE_TOO_LARGE, TIMER_LEVEL, -1, unit.log_position)
+        timer_settle(t, position, kind)
+        if put_is_stored(result.status):
+            book_move_position(&s.book, result.log_position)
+        return
+    s.slot.figures[FIGURE_REPUTS] += 1
+    item.due_ms = store_clock_at(&s.clock, s.turn_ms) + TIMER_RETRY_MS
+    item.log_position, item.unit, item.kind = unit.log_position, position, kind
+    t.refused += kind == KIND_OF_SLOT
+    if not heap_push(&t.late, &item, True, LATE_MAX + FLIGHT_MAX):
+        s.unknown = True               # no memory: everything begins anew from the wheel
+
+
+# -- a turn ----------------------------------------------------------------------------------------
+
+
+cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef int64_t store_ms, count = 0
+    if t.root[0] == 0 or not timer_find_queue(s):
+        return 0
+    if t.retry_ms > now_ms:
+        wake_ms[0] = min(wake_ms[0], t.retry_ms)
+    store_ms = store_clock_at(&s.clock, now_ms)
+    if not t.is_open and (t.retry_ms > now_ms or not timer_open(s, store_ms, now_ms)):
+        return 0
+    if t.retry_ms <= now_ms:
+        count += timer_index(s, store_ms, now_ms, wake_ms)
+    while begin_second(s, store_ms, now_ms, wake_ms):
+        count += deliver_timed(s, store_ms, now_ms, wake_ms)
+        if not is_settled(t):
+            break
+        end_second(s)
+    if not t.begun:
+        count += deliver_timed(s, store_ms, now_ms, wake_ms)       # late ones of the next second
+    store_i64_release(&s.book.state.timer_pending, t.pending)
+    return count
+
+
+cdef void timer_safe(Scheduler* s, int64_t* second, int64_t* queue_offset) noexcept nogil:
+    second[0] = s.timer.second if s.timer.is_open else s.timer.safe_second
+    queue_offset[0] = s.levels[TIMER_LEVEL].next if s.timer.is_open else s.timer.safe_offset
+    if s.timer.is_open and s.timer.late_until >= s.timer.second:
+        queue_offset[0] = min(queue_offset[0], s.timer.lowest_late)
+
+
+cdef int timer_end(Scheduler* s) noexcept nogil:
+    cdef Timer* t = &s.timer
+    if not t.is_open:
+        return 0
+    wheel_drop_settled(&t.wheel, t.second)
+    wheel_drop_settled(&t.wheel, t.second + 1)
+    wheel_note(&t.wheel, t.second, s.levels[TIMER_LEVEL].next)
+    return wheel_sync(&t.wheel)

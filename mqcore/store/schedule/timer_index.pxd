@@ -1,0 +1,33 @@
+# The timer's way in: the queue of rmq_sys_wheel_timer is read in order into the wheel (timer.pxd has the
+# rules).
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.store.record cimport RecordView
+from mqcore.store.schedule.levels cimport Scheduler
+from mqcore.store.schedule.timer_record cimport TimedMessage
+from mqcore.store.schedule.timer_state cimport Timer
+
+cdef enum:
+    TIMER_LEVEL = 64                   # number of the timer's queue among the levels: DELAY_LEVEL_MAX
+    TIMER_RETRY_MS = 100               # after what could not be read, written or stored
+    LATE_MAX = 1 << 20                 # messages whose second had begun when they came
+
+# TimerKind: of a unit that is handed over, bits of its append's name
+cdef enum:
+    KIND_OF_SLOT = 0                   # of the slot of the second that is being settled
+    KIND_EVEN = 1                      # late, with its unit in a slot of an even second
+    KIND_ODD = 2
+
+cdef bint timer_find_queue(Scheduler* s) noexcept nogil
+# False: it cannot be opened now, see Timer.error.
+cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept nogil
+# What has come into the queue; how many entries. wake_ms: when to look again.
+cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms,
+                         int64_t* wake_ms) noexcept nogil
+# The record of the timer topic at a log position: 0, a NoteKind, or RECORD_LATER.
+cdef int timer_read(Scheduler* s, int64_t position, int64_t size, const uint8_t** at,
+                    RecordView* record, TimedMessage* message) noexcept nogil
+# A recall counts until the slot of `second` is settled.
+cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,
+                            int64_t second) noexcept nogil
+cdef void timer_settle(Timer* t, int64_t unit, int32_t kind) noexcept nogil           # timer TM3

@@ -1,0 +1,240 @@
+"""From the timer topic's queue into the wheel (timer_index.pxd)."""
+from libc.errno cimport ENOSPC
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+
+from mqcore.atomics cimport load_i64_acquire
+from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.store.log.view cimport log_at, log_next_use, log_record
+from mqcore.store.queue.consume_queue cimport QueueItem
+from mqcore.store.record cimport PARSE_RECORD, RecordView, java_hash
+from mqcore.store.schedule.levels cimport (
+    NOTE_UNREADABLE,
+    RECORD_LATER,
+    Level,
+    Scheduler,
+    entry_at,
+    level_end,
+    note_skip,
+)
+from mqcore.store.schedule.timer_items cimport TimerItem, heap_push, positions_have, recalls_add
+from mqcore.store.schedule.timer_record cimport TIMER_SECOND_MS, TimedMessage, timed_message
+from mqcore.store.schedule.timer_state cimport Timer
+from mqcore.store.schedule.timer_wheel cimport (
+    TIMER_DEFAULT,
+    TIMER_DELETE,
+    TIMER_ROLL,
+    UNIT_LATE,
+    UNIT_SETTLED,
+    WHEEL_SLOTS,
+    TimerUnit,
+    wheel_add,
+    wheel_close,
+    wheel_last,
+    wheel_mark,
+    wheel_note,
+    wheel_noted_offset,
+    wheel_noted_second,
+    wheel_open,
+    wheel_unit,
+    wheel_units,
+)
+from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH
+
+cdef enum:
+    ROLL_MS = 2 * 86_400_000           # stock's timerRollWindowSlots
+    ROLL_SHORT_MS = ROLL_MS // 3       # what is left of it: then half a window first (stock)
+    INDEXED_PER_TURN = 4096
+
+
+cdef void fail_timer(Timer* t, int error, int64_t now_ms) noexcept nogil:
+    t.error = error
+    t.retry_ms = now_ms + TIMER_RETRY_MS
+
+
+cdef void count_pending(Timer* t) noexcept nogil:
+    cdef int64_t second = t.second
+    t.pending = 0
+    while second <= t.wheel.last_second:
+        t.pending += wheel_units(&t.wheel, second)
+        second += 1
+
+
+cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef Level* level = &s.levels[TIMER_LEVEL]
+    cdef int64_t least = load_i64_acquire(&s.shm.queues[level.queue].min_offset)
+    cdef int error = wheel_open(&t.wheel, t.root, t.untrusted, 0)
+    if not error and not t.untrusted and wheel_noted_second(&t.wheel) <= 0:
+        t.untrusted = True
+        wheel_close(&t.wheel)
+        error = wheel_open(&t.wheel, t.root, True, 0)
+    if error:
+        fail_timer(t, error, now_ms)
+        return False
+    t.error = 0
+    if t.untrusted:
+        t.second = t.safe_second if t.safe_second > 0 else store_ms // TIMER_SECOND_MS
+        level.next = least
+    else:
+        t.second = wheel_noted_second(&t.wheel)
+        level.next = max(wheel_noted_offset(&t.wheel), least)
+        t.safe_offset = 0              # what is not in the wheel is pending
+    t.untrusted = False
+    t.is_open = True
+    t.late_until = -1
+    t.begun = False
+    t.life_begin = t.wheel.end
+    t.next_second = t.second
+    find_late(s, t.second)
+    find_late(s, t.second + 1)
+    count_pending(t)
+    return True
+
+
+cdef bint timer_find_queue(Scheduler* s) noexcept nogil:
+    cdef Level* level = &s.levels[TIMER_LEVEL]
+    if level.queue < 0:
+        level.queue = queue_find(
+            s.shm, <const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0,
+            queue_hash(name_hash(<const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0), 0))
+        if level.queue >= 0:
+            level.life = s.shm.queues[level.queue].removal_done
+    return level.queue >= 0
+
+
+cdef int timer_read(Scheduler* s, int64_t position, int64_t size, const uint8_t** at,
+                    RecordView* record, TimedMessage* message) noexcept nogil:
+    log_next_use(&s.log)
+    s.log.failure = 0
+    at[0] = log_at(&s.log, position, size, load_i64_acquire(&s.shm.log.published))
+    if at[0] == NULL:
+        if s.log.failure and position >= load_i64_acquire(&s.shm.log.first):
+            return RECORD_LATER
+        return NOTE_UNREADABLE
+    if log_record(&s.log, at[0], size, position, record) != PARSE_RECORD:
+        return NOTE_UNREADABLE
+    return timed_message(record, message)
+
+
+cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,
+                      int64_t second) noexcept nogil:
+    recalls_add(&s.timer.recalls,
+                name_hash(marker.recalled.value, marker.recalled.value_length, 0), position, second)
+
+
+cdef int64_t due_in_wheel(int64_t due_ms, int64_t store_ms, int32_t* magic) noexcept nogil:
+    """When its unit is due: at its time, or when it is stored again (timer TM6)."""
+    magic[0] = TIMER_DEFAULT
+    if due_ms - store_ms < ROLL_MS:
+        return due_ms
+    magic[0] |= TIMER_ROLL
+    return store_ms + (ROLL_MS // 2 if due_ms - store_ms - ROLL_MS < ROLL_SHORT_MS else ROLL_MS)
+
+
+cdef void note_late(Timer* t, int64_t second, int64_t queue_offset) noexcept nogil:
+    """A late message is not settled before its slot's second is (timer TM5)."""
+    t.lowest_late = queue_offset if t.late_until < t.second else min(t.lowest_late, queue_offset)
+    t.late_until = max(t.late_until, second)
+
+
+cdef void find_late(Scheduler* s, int64_t second) noexcept nogil:
+    """Late messages of an earlier process in a slot."""
+    cdef Timer* t = &s.timer
+    cdef int64_t position = wheel_last(&t.wheel, second)
+    cdef const uint8_t* at
+    cdef RecordView record
+    cdef TimedMessage message
+    cdef TimerUnit unit
+    while position >= 0 and wheel_unit(&t.wheel, position, &unit):
+        position = unit.previous
+        if unit.state != UNIT_LATE:
+            continue                   # or it is settled
+        if timer_read(s, unit.log_position, unit.size, &at, &record, &message):
+            record.queue_offset = 0    # it cannot be read now
+        note_late(t, second, record.queue_offset)
+
+
+cdef int add_unit(Scheduler* s, const RecordView* record, const TimedMessage* message,
+                  int64_t queue_offset, int64_t store_ms) noexcept nogil:
+    """A message's unit, and its item if it is late (timer TM1); 0 or errno."""
+    cdef Timer* t = &s.timer
+    cdef TimerUnit unit
+    cdef TimerItem item
+    cdef int64_t open_second = t.second + (1 if t.begun else 0)
+    cdef int64_t position
+    cdef bint late
+    unit.due_ms = due_in_wheel(message.due_ms, store_ms, &unit.magic)
+    if message.recalled.value_length:
+        unit.magic |= TIMER_DELETE
+    unit.second = max((unit.due_ms - 1) // TIMER_SECOND_MS, <int64_t>1)
+    late = unit.second < open_second
+    if late:
+        unit.second = open_second
+    if unit.second - t.second >= WHEEL_SLOTS or (late and t.late.count >= LATE_MAX):
+        return ENOSPC
+    unit.state = UNIT_LATE if late else 0
+    unit.log_position, unit.size = record.log_position, record.size
+    position = wheel_add(&t.wheel, &unit, store_ms,
+                         java_hash(message.place.topic, message.place.topic_length, 0))
+    if position < 0:
+        return <int>-position
+    t.pending += 1
+    t.next_second = min(t.next_second, unit.second)
+    if not late:
+        return 0
+    t.waiting[unit.second & 1] += 1
+    note_late(t, unit.second, queue_offset)
+    item.due_ms, item.log_position, item.unit = unit.due_ms, unit.log_position, position
+    item.kind = KIND_ODD if unit.second & 1 else KIND_EVEN
+    if unit.magic & TIMER_DELETE:
+        timer_note_recall(s, message, unit.log_position, unit.second)
+        timer_settle(t, position, item.kind)
+    elif not heap_push(&t.late, &item, True, LATE_MAX):
+        return ENOSPC
+    return 0
+
+
+cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef Level* level = &s.levels[TIMER_LEVEL]
+    cdef int64_t count = 0, most = level_end(s, level)
+    cdef const uint8_t* at
+    cdef RecordView record
+    cdef TimedMessage message
+    cdef QueueItem item
+    cdef int found, error
+    if level.life != s.shm.queues[level.queue].removal_done:
+        level.life = s.shm.queues[level.queue].removal_done
+        level.cached_count = 0
+        level.next = 0
+    level.next = max(level.next, load_i64_acquire(&s.shm.queues[level.queue].min_offset))
+    while level.next < most and count < INDEXED_PER_TURN:
+        if not entry_at(s, level, level.next, most, &item):
+            wake_ms[0] = min(wake_ms[0], now_ms + TIMER_RETRY_MS)
+            break
+        if item.log_position > t.wheel.last_log_position and not (                    # timer_wheel TW2
+                positions_have(&t.found, item.log_position)):                         # timer TM3
+            found = timer_read(s, item.log_position, item.record_size, &at, &record, &message)
+            if found == RECORD_LATER:
+                wake_ms[0] = min(wake_ms[0], now_ms + TIMER_RETRY_MS)
+                break
+            if found:
+                note_skip(s, found, TIMER_LEVEL, level.next, item.log_position)
+            elif level.next >= t.safe_offset or (message.due_ms - 1) // TIMER_SECOND_MS >= t.safe_second:
+                error = add_unit(s, &record, &message, level.next, store_ms)
+                if error:
+                    fail_timer(t, error, now_ms)
+                    wake_ms[0] = min(wake_ms[0], t.retry_ms)
+                    break
+        level.next += 1
+        count += 1
+    if count:
+        wheel_note(&t.wheel, t.second, level.next)
+    return count
+
+
+cdef void timer_settle(Timer* t, int64_t unit, int32_t kind) noexcept nogil:
+    wheel_mark(&t.wheel, unit, UNIT_SETTLED)                                          # timer TM3
+    t.pending -= 1
+    if kind != KIND_OF_SLOT:
+        t.waiting[1 if kind == KIND_ODD else 0] -= 1

@@ -1,0 +1,42 @@
+"""Recall handles of 5.x: what takes a message back before its time of delivery (timer.md 3)."""
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from mqcore.wire.numbers import whole_number
+
+HANDLE_LENGTH_MAX = 1024
+VERSION = "v1"
+TIME_MAX_MS = 1 << 53
+SECOND_MS = 1000
+
+
+class HandleError(ValueError):
+    """A text is no recall handle."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecallHandle:
+    """second_ms: the begin of the second in which the message is due."""
+
+    topic: str
+    broker_name: str
+    second_ms: int
+    message_id: str
+
+    @classmethod
+    def read(cls, text: str) -> RecallHandle:
+        """Raises HandleError."""
+        try:
+            if len(text) > HANDLE_LENGTH_MAX:
+                raise HandleError("it is too long")
+            said = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True).decode()
+        except (UnicodeError, binascii.Error) as error:
+            raise HandleError("it is no base64 text") from error
+        parts = said.split(" ")
+        time_ms = whole_number(parts[3], 1, TIME_MAX_MS) if len(parts) == 5 else None
+        if len(parts) != 5 or parts[0] != VERSION or time_ms is None or not all(parts):
+            raise HandleError(f"expected {VERSION}, a topic, a broker, a time and a message id")
+        return cls(parts[1], parts[2], (time_ms - 1) // SECOND_MS * SECOND_MS, parts[4])
