@@ -162,7 +162,7 @@ def _delays(root: Path, ends: Ends, cut: Cut | None) -> int:
         offsets = {level: min(offset, due.get(_queue_of(level), (offset, 0))[0])
                    for level, offset in offsets.items()}
         value.pop("delivered", None)
-        if value.pop("timer", None) is not None:       # the log tells which of these were delivered
+        if value.pop("timer", None) is not None:       # the log tells which were delivered
             value["timer"] = {"second": 0, "queueOffset": 0}
             positions.append(0)
         if positions:

@@ -101,7 +101,7 @@ class Message(MessageCore):
             self.properties[names.DELAY] = str(whole(delay_level, "delay_level", 0, 18))
         if delay is not None or deliver_at is not None:
             if bool(delay_level) + (delay is not None) + (deliver_at is not None) > 1:
-                raise ConfigError("delay_level, delay and deliver_at: expected one of them")
+                raise ConfigError("delay_level, delay and deliver_at: expected only one")
             if delay is not None:
                 self.properties[names.TIMER_DELAY_MS] = str(_milliseconds(delay))
             else:

@@ -40,8 +40,8 @@ def test_a_time_is_in_milliseconds_since_1970(at: datetime, ms: str) -> None:
     ({"delay": -1}, "delay"), ({"delay": "5"}, "delay"), ({"delay": True}, "delay"),
     ({"delay": float("nan")}, "delay"), ({"delay": float("inf")}, "delay"),
     ({"deliver_at": datetime(2027, 1, 1)}, "zone"), ({"deliver_at": 5}, "deliver_at"),
-    ({"delay": 1, "delay_level": 2}, "one of them"),
-    ({"delay": 1, "deliver_at": datetime(2027, 1, 1, tzinfo=UTC)}, "one of them"),
+    ({"delay": 1, "delay_level": 2}, "only one"),
+    ({"delay": 1, "deliver_at": datetime(2027, 1, 1, tzinfo=UTC)}, "only one"),
 ])
 def test_what_is_no_time_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):

@@ -177,7 +177,7 @@ def test_what_is_in_the_wheel_is_not_put_there_again(desk: Desk) -> None:
         file.seek(16)
         assert int.from_bytes(file.read(8), "big") == 3
         file.seek(16)
-        file.write(bytes(16))                     # as far as it was before the three
+        file.write(bytes(16))                     # where it stood before the three
     desk.scheduler = desk.new_scheduler()
     desk.settle(base + 5_000)
     assert desk.bodies() == [b"0", b"1", b"2"]

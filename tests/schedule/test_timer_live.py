@@ -27,7 +27,7 @@ OFTEN = {"broker.delay_offsets_persist_interval_ms": 300}
 
 
 class Timed:
-    """What a store's log says of messages with a time: when each was due, and when it came."""
+    """A store's log about messages with a time: when each was due, and when it came."""
 
     def __init__(self, log: Path) -> None:
         self.due_ms: dict[str, int] = {}

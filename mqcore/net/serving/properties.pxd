@@ -26,7 +26,7 @@ cdef struct AskedTime:                 # of delivery, in the order in which stoc
     int64_t delay_s                    # TIMER_DELAY_SEC, -1: none
     int64_t delay_ms                   # TIMER_DELAY_MS
     int64_t deliver_ms                 # TIMER_DELIVER_MS
-    bint wrong                         # one of them is no number
+    bint wrong                         # one is no number
 
 cdef struct PropertyNotes:
     bint waits                         # WAIT is not false

@@ -80,7 +80,7 @@ cdef int32_t add_time(uint8_t* properties, int32_t length, int64_t due_ms) noexc
 
 
 cdef bint is_timers_own(const PropertyItem* item) noexcept nogil:
-    """What only the broker may say of a message that waits (timer.md 1)."""
+    """Properties that only the broker may give to a message that waits (timer.md 1)."""
     return (item_is(item, "TIMER_OUT_MS") or item_is(item, "TIMER_DEL_UNIQKEY")
             or item_is(item, "TIMER_ROLL_TIMES") or item_is(item, "TIMER_ENQUEUE_MS")
             or item_is(item, "TIMER_DEQUEUE_MS"))

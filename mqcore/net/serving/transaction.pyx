@@ -149,7 +149,7 @@ cdef void fill_end_head(Connection* c, const EndRequest* request, AppendHead* he
 
 
 cdef int64_t final_due(Ends* s, const HalfMessage* half) noexcept nogil:
-    """When the message is to be delivered; 0: now. What is no time, or too far ahead, is none."""
+    """When the message is to be delivered; 0: now. No number, or a time too far ahead: now."""
     cdef int64_t store_ms, due_ms
     cdef TopicView topic
     cdef Shm* shm = s.appends.to_writer.shm

@@ -162,7 +162,7 @@ cdef class ScheduleLoop:
 
     def load_timer(self, int64_t second, int64_t queue_offset, bint trusted) -> None:
         """
-        What an earlier run said of the timer (timer TM5): the first second that was not settled, since
+        The words of an earlier run about the timer (timer TM5): the first second that was not settled, since
         1970, and the queue offset below which that is true. trusted: the wheel's files are that run's.
         Raises ValueError.
         """

@@ -164,8 +164,8 @@ cdef void timer_found(Scheduler* s, int64_t prepared_position) noexcept nogil:
 
 cdef void collect(Scheduler* s) noexcept nogil:
     """
-    What is not settled of the slot of `second`, the earliest COLLECTED_MAX behind what was handed over
-    of it; its recalls first.
+    Read the unsettled units of the slot of `second`: its recalls first, then the earliest COLLECTED_MAX
+    messages behind those that were handed over.
     """
     cdef Timer* t = &s.timer
     cdef TimerItem item, passed
@@ -257,7 +257,7 @@ cdef bint recall_key(const TimedMessage* message, uint8_t* key, int32_t* length)
 
 
 cdef bint is_recalled(Scheduler* s, const TimedMessage* message) noexcept nogil:
-    """The search moves the log's mapped places (view L2): whoever asks reads its record again."""
+    """The search moves the log's mapped places (view L2): the caller reads its record again."""
     cdef uint8_t[KEY_MAX] key
     cdef int32_t length, at
     cdef uint64_t hash

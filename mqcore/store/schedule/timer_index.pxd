@@ -21,7 +21,7 @@ cdef enum:
 cdef bint timer_find_queue(Scheduler* s) noexcept nogil
 # False: it cannot be opened now, see Timer.error.
 cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept nogil
-# What has come into the queue; how many entries. wake_ms: when to look again.
+# Reads new entries of the queue; how many. wake_ms: when to look again.
 cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms,
                          int64_t* wake_ms) noexcept nogil
 # The record of the timer topic at a log position: 0, a NoteKind, or RECORD_LATER.

@@ -42,7 +42,7 @@ from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH
 
 cdef enum:
     ROLL_MS = 2 * 86_400_000           # stock's timerRollWindowSlots
-    ROLL_SHORT_MS = ROLL_MS // 3       # what is left of it: then half a window first (stock)
+    ROLL_SHORT_MS = ROLL_MS // 3       # with less left, half a window first (stock)
     INDEXED_PER_TURN = 4096
 
 

@@ -1,4 +1,4 @@
-# What of the timer wheel is in memory: the messages of the second that is being delivered, in the order
+# The part of the timer wheel in memory: messages of the second that is being delivered, in the order
 # of their times, and those whose second had begun when they came.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

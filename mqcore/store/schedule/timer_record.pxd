@@ -22,7 +22,7 @@ cdef struct TimedMessage:
     PropertyItem recalled              # TIMER_DEL_UNIQKEY; value_length 0: it is a message
     PropertyItem unique                # UNIQ_KEY
 
-# What a record of the timer topic says: 0, or a NoteKind.
+# Reads a record of the timer topic: 0, or a NoteKind.
 cdef int timed_message(const RecordView* record, TimedMessage* message) noexcept nogil
 # The record that delivers it, or, `rolls`, that keeps it waiting, into `into`: at most record.size +
 # TOPIC_LENGTH_MAX + TIMER_PROPERTIES_MAX bytes. Returns its size; topic_start as in an AppendHead.

@@ -23,7 +23,7 @@ cdef struct Timer:
     int32_t collected_max              # timer TM7
     int64_t next_second                # no slot between `second` and this one has units
     TimerItems slot                    # of `second`, sorted
-    int32_t slot_next                  # the next of them to be handed over
+    int32_t slot_next                  # the next one to be handed over
     TimerItems late                    # a heap: late ones, and those that were refused
     int64_t flying[TIMER_KINDS]        # handed over, without result; by TimerKind
     int64_t refused                    # of the slot's that are in `late`

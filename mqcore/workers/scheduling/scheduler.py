@@ -81,7 +81,7 @@ class DelayOffsets:
         config_file.save(self._path, config_file.merged(value, self._unknown))
 
     def _timer(self, said: object) -> tuple[int, int, bool] | None:
-        """What the file says of the timer, else a stock broker's `timercheck`; None: nothing."""
+        """The file's words about the timer, else a stock broker's `timercheck`; None: nothing."""
         if said is None:
             return self._stock_timer()
         if not isinstance(said, dict):
