@@ -179,8 +179,13 @@ def begin_delays(core: Core) -> None:
     the file it would deliver everything again. Raises ConfigFileError, OSError.
     """
     path = core.settings.config_dir / config_file.DELAY_FILE
-    if config_file.load(path) is None:
+    known = config_file.load(path)
+    if known is None:
         config_file.save(path, {"offsetTable": {}, "logPosition": 0})
+    elif "timer" in known:             # of a time as master: another one delivers now
+        del known["timer"]
+        config_file.save(path, {**known, "logPosition": 0})
+    path.with_name("timercheck").unlink(missing_ok=True)
 
 
 def keep_delays(core: Core, value: dict[str, Any]) -> None:

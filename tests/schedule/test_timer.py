@@ -202,3 +202,29 @@ def test_late_messages_of_two_processes_before_are_not_taken_for_settled(desk: D
     desk.scheduler.load_timer(second + 5, offset, trusted=False)
     desk.settle(base + 9_000)
     assert desk.bodies() == [b"of the second", b"late"]
+
+
+@pytest.mark.parametrize("body", [b"other", b"quite another size"])
+def test_a_record_that_took_the_place_of_a_lost_one_comes_at_its_own_time(
+    desk: Desk, body: bytes,
+) -> None:
+    base = (now_ms() // 1000 + 3) * 1000
+    desk.at_time(base + 9_000, b"stays")
+    desk.at_time(base + 500, b"lost!")
+    desk.turn(base - 2_000)
+    lost = desk.records()[-1]
+    log = desk.run.log_folder / f"{0:020d}"
+    with log.open("r+b") as file:                 # as a power cut does, or a pool's end
+        file.seek(lost["physicalOffset"])
+        file.write(bytes(lost["size"]))
+    desk.begin(load=False)
+    desk.scheduler.load({}, -1)
+    desk.scheduler.load_timer(0, 0, trusted=True)
+    desk.at_time(base + 4_000, body)
+    assert desk.records()[-1]["physicalOffset"] == lost["physicalOffset"]
+    desk.settle(base + 3_999)
+    assert desk.bodies() == []
+    desk.settle(base + 4_000)
+    assert desk.bodies() == [body]
+    desk.settle(base + 9_000)
+    assert desk.bodies() == [body, b"stays"]

@@ -10,7 +10,8 @@
 #        skipped for good. A process that begins looks at the marks, and searches the log for the rest:
 #        what is made from a record names it (timer_record.pxd). The record at position 0 has no name.
 #   TM4  No message is early: it is handed over when the store clock has reached its time.
-#   TM5  When the wheel is lost or is of another folder, it is made again from the queue. Of the
+#   TM5  When the wheel is lost, is of another folder, or has units of records that the log lost, it is
+#        made again from the queue. Of the
 #        messages before queue offset `safe_offset`, those of seconds before `safe_second` are settled.
 #   TM6  A message that is due more than ROLL_MS ahead is stored again when the half or the whole of that
 #        time is over: its record is never older than that, and retention leaves it.

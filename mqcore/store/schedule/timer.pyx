@@ -42,7 +42,9 @@ from mqcore.store.schedule.timer_index cimport (
     LATE_MAX,
     TIMER_LEVEL,
     TIMER_RETRY_MS,
+    timer_distrust,
     timer_find_queue,
+    timer_fits,
     timer_index,
     timer_note_recall,
     timer_open,
@@ -99,6 +101,7 @@ cdef enum:
     KEY_MAX = 1024
     TRIM_SECONDS = 64
     RECALLED = -3
+    WRONG_UNIT = -4                    # of a record whose place another one has taken
     NO_ROOM = -2
 
 
@@ -138,6 +141,8 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
     t.waiting[0] = t.waiting[1] = t.refused = 0
     recalls_free(&t.recalls)
     positions_sort(&t.found)
+    if t.is_open and not timer_fits(s):
+        timer_distrust(s)
     if t.is_open:
         t.life_begin = t.wheel.end
         t.next_second = t.second
@@ -283,7 +288,7 @@ cdef bint is_recalled(Scheduler* s, const TimedMessage* message) noexcept nogil:
 
 
 cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) noexcept nogil:
-    """0, a NoteKind, RECORD_LATER, NO_ROOM, or RECALLED."""
+    """0, a NoteKind, RECORD_LATER, NO_ROOM, RECALLED, or WRONG_UNIT."""
     cdef Timer* t = &s.timer
     cdef RecordView record
     cdef TimedMessage message
@@ -296,9 +301,13 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
     if not wheel_unit(&t.wheel, item.unit, &unit):
         return NOTE_UNREADABLE
     found = timer_read(s, unit.log_position, unit.size, &at, &record, &message)
+    if found > 0 and unit.log_position >= load_i64_acquire(&s.shm.log.first):
+        return WRONG_UNIT              # the queue tells what stands there, or that nothing does
     if found:
         return found
     rolls = (unit.magic & TIMER_ROLL) != 0
+    if not rolls and message.due_ms > store_ms:                                       # TM4
+        return WRONG_UNIT
     if not rolls and t.recalls.count:
         if is_recalled(s, &message):
             return RECALLED
@@ -365,6 +374,11 @@ cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
         item = next[0]
         handed = hand_over_timed(s, &item, store_ms)
         if handed == NO_ROOM:
+            break
+        if handed == WRONG_UNIT:
+            timer_distrust(s)
+            timer_restart(s)
+            wake_ms[0] = min(wake_ms[0], now_ms + 1)
             break
         if handed == RECORD_LATER:
             wake_ms[0] = min(wake_ms[0], now_ms + TIMER_RETRY_MS)
@@ -439,10 +453,10 @@ cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept
         count += timer_index(s, store_ms, now_ms, wake_ms)
     while begin_second(s, store_ms, now_ms, wake_ms):
         count += deliver_timed(s, store_ms, now_ms, wake_ms)
-        if not is_settled(t):
+        if not t.is_open or not is_settled(t):
             break
         end_second(s)
-    if not t.begun:
+    if not t.begun and t.is_open:
         count += deliver_timed(s, store_ms, now_ms, wake_ms)       # late ones of the next second
     store_i64_release(&s.book.state.timer_pending, t.pending)
     return count

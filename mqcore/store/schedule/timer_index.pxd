@@ -21,6 +21,11 @@ cdef enum:
 cdef bint timer_find_queue(Scheduler* s) noexcept nogil
 # False: it cannot be opened now, see Timer.error.
 cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept nogil
+# Whether the log still has the record of the wheel's last unit: a writer that died, or a power cut, takes the
+# log's end with it, and other records stand there later (timer TM5).
+cdef bint timer_fits(Scheduler* s) noexcept nogil
+# The wheel is made anew at the next turn.
+cdef void timer_distrust(Scheduler* s) noexcept nogil
 # Reads new entries of the queue; how many. wake_ms: when to look again.
 cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms,
                          int64_t* wake_ms) noexcept nogil

@@ -6,7 +6,7 @@ from mqcore.atomics cimport load_i64_acquire
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.log.view cimport log_at, log_next_use, log_record
 from mqcore.store.queue.consume_queue cimport QueueItem
-from mqcore.store.record cimport PARSE_RECORD, RecordView, java_hash
+from mqcore.store.record cimport PARSE_RECORD, RecordView, java_hash, record_parse
 from mqcore.store.schedule.levels cimport (
     NOTE_UNREADABLE,
     RECORD_LATER,
@@ -38,7 +38,7 @@ from mqcore.store.schedule.timer_wheel cimport (
     wheel_unit,
     wheel_units,
 )
-from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH
+from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_timer_topic
 
 cdef enum:
     ROLL_MS = 2 * 86_400_000           # stock's timerRollWindowSlots
@@ -87,8 +87,47 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
     t.next_second = t.second
     find_late(s, t.second)
     find_late(s, t.second + 1)
+    if not timer_fits(s):
+        timer_distrust(s)
+        return False
     count_pending(t)
     return True
+
+
+cdef bint timer_fits(Scheduler* s) noexcept nogil:
+    cdef Level* level = &s.levels[TIMER_LEVEL]
+    cdef int64_t position = s.timer.wheel.last_log_position, size = s.log.segment_size
+    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t most = load_i64_acquire(&s.shm.queues[level.queue].max_offset)
+    cdef int64_t available = min(published, (position // size + 1) * size) - position
+    cdef const uint8_t* at
+    cdef RecordView record
+    cdef QueueItem item
+    if position < 0 or position < load_i64_acquire(&s.shm.log.first):
+        return level.next <= most
+    if available <= 0 or level.next > most:
+        return False
+    log_next_use(&s.log)
+    at = log_at(&s.log, position, available, published)
+    if at == NULL or record_parse(at, available, &record) != PARSE_RECORD or (
+            record.size != s.timer.wheel.last_size or record.queue_offset >= level.next
+            or not is_timer_topic(record.topic, record.topic_length)):
+        return False
+    level.cached_count = 0
+    return entry_at(s, level, record.queue_offset, most, &item) and item.log_position == position
+
+
+cdef void timer_distrust(Scheduler* s) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef Level* level = &s.levels[TIMER_LEVEL]
+    cdef int64_t most = load_i64_acquire(&s.shm.queues[level.queue].max_offset)
+    t.safe_second = t.second
+    t.safe_offset = min(level.next, most)
+    if t.late_until >= t.second:
+        t.safe_offset = min(t.safe_offset, t.lowest_late)
+    t.untrusted = True
+    t.is_open = False
+    wheel_close(&t.wheel)
 
 
 cdef bint timer_find_queue(Scheduler* s) noexcept nogil:

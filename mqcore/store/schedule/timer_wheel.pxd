@@ -54,6 +54,7 @@ cdef struct TimerWheel:
     int32_t file_count
     int64_t end                        # where the next unit stands
     int64_t last_log_position          # of the last unit's record, -1: there is none (TW2)
+    int32_t last_size                  # of that record
     int64_t last_second                # the latest slot that has units, -1: none
     char root[TIMER_PATH_MAX]          # the store's folder
 

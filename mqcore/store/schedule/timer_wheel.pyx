@@ -236,7 +236,7 @@ cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms,
     release_fence()
     store_i32(at + UNIT_SIZE, TIMER_UNIT_SIZE)
     wheel.end = position + TIMER_UNIT_SIZE
-    wheel.last_log_position = unit.log_position
+    wheel.last_log_position, wheel.last_size = unit.log_position, unit.size
     release_fence()
     link(wheel, unit.second, position)
     store_i64(wheel.check + CHECK_END, wheel.end)
@@ -280,7 +280,7 @@ cdef int find_end(TimerWheel* wheel) noexcept nogil:
         return 0
     if not wheel_unit(wheel, last, &unit):
         return EIO
-    wheel.last_log_position = unit.log_position
+    wheel.last_log_position, wheel.last_size = unit.log_position, unit.size
     before = wheel_last(wheel, unit.second)
     if before == unit.previous and not unit.state & UNIT_SETTLED and before != last:
         link(wheel, unit.second, last)
