@@ -132,7 +132,7 @@ def test_filters_and_delay_offsets_keep_them_too(tmp_path: Path) -> None:
     path.write_text('{"dataVersion":{"counter":1},"offsetTable":{3:5}}')
     delays = DelayOffsets(path)
     offsets, _, _ = delays.load()
-    delays.save(type("Known", (), {"offsets": offsets})(), exact=True)
+    delays.save(type("Known", (), {"offsets": offsets, "timer": (0, 0)})(), exact=True)
     assert path.read_text() == (
         '{\n\t"dataVersion":{\n\t\t"counter":1\n\t},\n\t"offsetTable":{3:5\n\t}\n}')
 

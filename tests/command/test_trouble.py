@@ -53,8 +53,8 @@ def test_each_command_shows_its_change_first_or_changes_nothing() -> None:
 
 def test_verbs_that_change_have_a_dry_run_and_a_question() -> None:
     changing = {"create", "edit", "rm", "clean", "pause", "resume", "reset", "copy", "import",
-                "set", "resend", "redrive", "purge", "rollback", "check", "apply", "drain",
-                "undrain", "gc", "user", "white", "repair"}
+                "set", "resend", "recall", "redrive", "purge", "rollback", "check", "apply",
+                "drain", "undrain", "gc", "user", "white", "repair"}
     found = {verb.name for verb in verbs() if verb.words[-1] in changing}
     looks = {"acl check", "context check", "dashboard user"}       # `user` prints a line there
     assert {verb.name for verb in verbs() if verb.changes} == found - looks

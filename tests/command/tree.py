@@ -10,9 +10,12 @@ from mqcore.admin.cli import main
 
 # Their verbs are loaded with PySpark (tests/spark has them).
 ELSEWHERE = {("spark",)}
+# A recall handle of topic B-topic, due in the year 2096
+HANDLE = "djEgQi10b3BpYyBtcWNvcmUtYSA0MDAwMDAwMDAwMDAxIEEw"
 # A value for each argument and option that must be given; of a new one a test says that it has none
 VALUES = {
-    "account": "account", "aim": "begin", "addresses": "10.0.0.1", "broker": "BROKER", "count": "2",
+    "account": "account", "handle": HANDLE, "aim": "begin",
+    "addresses": "10.0.0.1", "broker": "BROKER", "count": "2",
     "file": "FILE", "group": "GROUP", "key": "key", "member": "", "message_id": "ID",
     "name_server": "", "namespace": "namespace", "queue_id": "0", "settings": "key=value",
     "source": "GROUP", "target": "OTHER", "topic": "TOPIC", "value": "value",

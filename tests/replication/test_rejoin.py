@@ -201,7 +201,7 @@ def test_a_slave_that_rejoins_keeps_its_id(overtaken: Overtaken, standing: Stand
 def test_a_port_that_is_no_masters_is_named(read_bytes: int) -> None:
     free = free_port()
     with pytest.raises(ConnectionRefusedError, match=f"127.0.0.1:{free} cannot be reached"):
-        rejoins.greeted(rejoins.Master(("127.0.0.1", free)), 0)
+        rejoins.greeted(rejoins.MasterPort(("127.0.0.1", free)), 0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
 
@@ -214,7 +214,7 @@ def test_a_port_that_is_no_masters_is_named(read_bytes: int) -> None:
         stranger.start()
         with pytest.raises(ConnectionResetError, match=f"127.0.0.1:{address[1]} has closed the "
                                                        "connection .* expected the HA port"):
-            rejoins.greeted(rejoins.Master(address), 0)
+            rejoins.greeted(rejoins.MasterPort(address), 0)
         stranger.join()
 
 
@@ -234,7 +234,7 @@ def test_a_master_that_speaks_in_crumbs_is_not_waited_for(monkeypatch: pytest.Mo
         timer = threading.Timer(30, over.set)                # so that the test ends
         timer.start()
         with pytest.raises(TimeoutError):
-            rejoins.greeted(rejoins.Master(listener.getsockname()), 0)
+            rejoins.greeted(rejoins.MasterPort(listener.getsockname()), 0)
         assert not over.is_set()
         over.set()
         timer.cancel()

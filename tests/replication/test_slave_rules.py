@@ -11,7 +11,7 @@ from mqcore.broker.requests.table import HANDLERS
 from tests.broker.fakes import Bench, make_bench, settings_in
 
 SLAVE = ("replication.role=slave", "broker.id=1", "broker.namesrv_addrs=127.0.0.1:1")
-REFUSED = {10: 14, 310: 14, 320: 14, 37: 11, 17: 1, 215: 1, 200: 1, 207: 1, 36: 1, 323: 1}
+REFUSED = {10: 14, 310: 14, 320: 14, 37: 11, 17: 1, 215: 1, 200: 1, 207: 1, 36: 1, 323: 1, 370: 1}
 # As on a master: questions, what is said of clients, and what concerns this broker alone.
 AS_A_MASTER = set(map(int, HANDLERS)) - set(REFUSED)
 SEND = {

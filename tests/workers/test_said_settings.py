@@ -50,9 +50,9 @@ def test_a_hangup_takes_what_a_running_broker_can_and_names_the_rest(tmp_path: P
         file.write_text(changed)
         said = hang_up(broker, "wait for the next start")
         assert ("taken: broker.auto_create_topic = false instead of true, "
-                "store.reserved_hours = 48 instead of 72\n") in said
+                "store.reserved_hours = 48 instead of 72 event=") in said
         assert ("wait for the next start: processes.topic_count_max, "
-                "store.message_size_max_bytes\n") in said
+                "store.message_size_max_bytes event=") in said
         wait_until(lambda: config(broker.broker_addr)["fileReservedTime"] == "48", "the setting")
         assert sent(broker, "second") == 17
         kill(broker, "coordinator")
@@ -97,9 +97,9 @@ def test_a_name_server_takes_the_settings_that_it_can(tmp_path: Path) -> None:
         file.write_text(text.replace('"first"', '"second"').replace(
             "[namesrv]\n", "[namesrv]\nbroker_timeout_ms = 7000\norder_message_enable = false\n"
                            "topic_count_max = 7\n"))
-        said = hang_up(server, "wait for the next start: namesrv.topic_count_max\n")
+        said = hang_up(server, "wait for the next start: namesrv.topic_count_max event=")
         assert ("taken: namesrv.broker_timeout_ms = 7000 instead of 120000, "
-                "namesrv.product_env_name = second instead of first\n") in said
+                "namesrv.product_env_name = second instead of first event=") in said
         shown = config(server.namesrv_addr, RequestCode.GET_NAMESRV_CONFIG)
         assert (shown["productEnvName"], shown["broker_timeout_ms"], shown["orderMessageEnable"],
                 shown["topic_count_max"]) == ("second", "7000", "true", "100000")

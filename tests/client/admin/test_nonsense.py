@@ -63,7 +63,8 @@ CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
 MIXED = 60
 REFUSALS = (1, 19, 22, 206, 999)
 REFUSED = 8                     # bodies that each call meets with each of them: few read these
-SENDS = {"send", "resend", "send_times", "resend_dead_letters"}     # a producer's own connections
+# By a producer's own connections
+SENDS = {"send", "resend", "recall", "send_times", "resend_dead_letters"}
 # Members of all bodies: with each kind of value, every reader meets what it does not expect.
 NAMES = ("table", "offsetTable", "topicList", "groupList", "topicConfigTable", "data",
          "subscriptionGroupTable", "consumeStatsList", "connectionSet", "subscriptionTable",
