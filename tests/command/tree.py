@@ -10,13 +10,10 @@ from mqcore.admin.cli import main
 
 # Their verbs are loaded with PySpark (tests/spark has them).
 ELSEWHERE = {("spark",)}
-# A recall handle of topic B-topic, due in the year 2096
-HANDLE = "djEgQi10b3BpYyBtcWNvcmUtYSA0MDAwMDAwMDAwMDAxIEEw"
 # A value for each argument and option that must be given; of a new one a test says that it has none
 VALUES = {
-    "account": "account", "handle": HANDLE, "aim": "begin",
-    "addresses": "10.0.0.1", "broker": "BROKER", "count": "2",
-    "file": "FILE", "group": "GROUP", "key": "key", "member": "", "message_id": "ID",
+    "account": "account", "aim": "begin", "addresses": "10.0.0.1", "broker": "BROKER", "count": "2",
+    "file": "FILE", "group": "GROUP", "handle": "", "key": "key", "member": "", "message_id": "ID",
     "name_server": "", "namespace": "namespace", "queue_id": "0", "settings": "key=value",
     "source": "GROUP", "target": "OTHER", "topic": "TOPIC", "value": "value",
     "which": "TOPIC/BROKER/0/0",
@@ -24,7 +21,7 @@ VALUES = {
 OTHERS = {("offset import", "file"): "OFFSETS"}       # where one name means two things
 # Verbs that have tests of their own: they run for long, or work on a store at rest beside
 APART = ("broker run", "namesrv run", "replication promote", "replication status", "bench consume",
-         "bench e2e", "bench produce", "message consume")
+         "bench e2e", "bench produce", "message consume", "message recall")
 # Options without which a command refuses to run
 BESIDE = {
     "topic edit": ["--perm", "rw"], "group edit": ["--retries", "3"],
