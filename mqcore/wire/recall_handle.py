@@ -1,8 +1,7 @@
 """Recall handles of 5.x: what takes a message back before its time of delivery (timer.md 3)."""
 from __future__ import annotations
 
-import base64
-import binascii
+from binascii import Error, a2b_base64
 from dataclasses import dataclass
 
 from mqcore.wire.numbers import whole_number
@@ -32,8 +31,9 @@ class RecallHandle:
         try:
             if len(text) > HANDLE_LENGTH_MAX:
                 raise HandleError("it is too long")
-            said = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True).decode()
-        except (UnicodeError, binascii.Error) as error:
+            plain = text.encode("ascii").replace(b"-", b"+").replace(b"_", b"/")
+            said = a2b_base64(plain, strict_mode=True).decode()
+        except (UnicodeError, Error) as error:
             raise HandleError("it is no base64 text") from error
         parts = said.split(" ")
         time_ms = whole_number(parts[3], 1, TIME_MAX_MS) if len(parts) == 5 else None
