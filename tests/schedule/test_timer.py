@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.store.probes.append_probe import fail, unwatch, watch
 from mqcore.wire.properties import decode_properties
 from tests.schedule.desk import TIMER_TOPIC, Desk, now_ms
+from tests.support.waiting import wait_until
 
 DAY_MS = 86_400_000
+ENOSPC = 28
 
 
 @pytest.fixture
@@ -149,6 +152,7 @@ def test_a_second_with_more_messages_than_memory_comes_in_order(desk: Desk) -> N
     desk.scheduler.set_collected_max(3)
     for number in (9, 4, 1, 8, 2, 6, 3, 7, 5, 0):
         desk.at_time(base + 100 + number // 2, b"%d" % number)
+        desk.turn(base - 1_500)
     desk.settle(base + 5_000)
     assert desk.bodies() == [b"1", b"0", b"2", b"3", b"4", b"5", b"6", b"7", b"9", b"8"]
 
@@ -228,3 +232,38 @@ def test_a_record_that_took_the_place_of_a_lost_one_comes_at_its_own_time(
     assert desk.bodies() == [body]
     desk.settle(base + 9_000)
     assert desk.bodies() == [body, b"stays"]
+
+
+def test_a_second_is_not_settled_before_what_was_handed_over_is(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    desk.at_time(base + 10, b"one")
+    desk.turn(base - 1_500)
+    desk.turn(base + 5_000)                       # handed over; the writer has not taken it
+    assert desk.scheduler.snapshot().timer[0] == base // 1000
+    desk.settle(base + 5_000)
+    assert desk.scheduler.snapshot().timer[0] == base // 1000 + 5
+
+
+def test_a_late_message_that_was_refused_comes_from_a_new_process(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    desk.at_time(base + 10, b"first")
+    desk.turn(base - 1_500)
+    desk.settle(base + 3_000)
+    watch(desk.run.segment)
+    try:
+        desk.at_time(base + 500, b"late")
+        fail("write", ENOSPC)
+        desk.turn(base + 3_001)
+        desk.store()
+    finally:
+        unwatch()
+    desk.scheduler = desk.new_scheduler()
+    later = iter(range(3_000, 10_000_000, 1_000))
+
+    def came() -> bool:                           # the writer looks at the disk now and then
+        desk.back_off()
+        desk.settle(base + next(later))
+        return len(desk.bodies()) == 2
+
+    wait_until(came, "the message")
+    assert desk.bodies() == [b"first", b"late"]

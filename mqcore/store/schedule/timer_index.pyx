@@ -110,8 +110,7 @@ cdef bint timer_fits(Scheduler* s) noexcept nogil:
     log_next_use(&s.log)
     at = log_at(&s.log, position, available, published)
     if at == NULL or record_parse(at, available, &record) != PARSE_RECORD or (
-            record.size != s.timer.wheel.last_size or record.queue_offset >= level.next
-            or not is_timer_topic(record.topic, record.topic_length)):
+            record.size != s.timer.wheel.last_size or not is_timer_topic(record.topic, record.topic_length)):
         return False
     level.cached_count = 0
     return entry_at(s, level, record.queue_offset, most, &item) and item.log_position == position
