@@ -267,3 +267,28 @@ def test_a_late_message_that_was_refused_comes_from_a_new_process(desk: Desk) ->
 
     wait_until(came, "the message")
     assert desk.bodies() == [b"first", b"late"]
+
+
+def test_messages_on_their_way_are_settled_before_a_wrong_wheel_is_made_anew(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 3) * 1000
+    desk.at_time(base + 8_000, b"at position 0")
+    for number in range(4):
+        desk.at_time(base + 100 + number, b"%d" % number)
+    desk.at_time(base + 500, b"lost!")
+    desk.turn(base - 2_000)
+    lost = desk.records()[-1]
+    with (desk.run.log_folder / f"{0:020d}").open("r+b") as file:
+        file.seek(lost["physicalOffset"])
+        file.write(bytes(lost["size"]))
+    desk.begin(load=False)
+    desk.scheduler.load({}, -1)
+    desk.scheduler.load_timer(0, 0, trusted=True)
+    desk.at_time(base + 4_000, b"other")
+    desk.at_time(base + 5_000, b"last")
+    desk.settle(base - 1_000)
+    desk.turn(base + 600)                         # four are handed over, then the wrong one is met
+    desk.settle(base + 600)
+    desk.settle(base + 3_999)
+    assert desk.bodies() == [b"0", b"1", b"2", b"3"]
+    desk.settle(base + 9_000)
+    assert desk.bodies() == [b"0", b"1", b"2", b"3", b"other", b"last", b"at position 0"]

@@ -141,7 +141,7 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
     t.waiting[0] = t.waiting[1] = t.refused = 0
     recalls_free(&t.recalls)
     positions_sort(&t.found)
-    if t.is_open and not timer_fits(s):
+    if t.is_open and (t.untrusted or not timer_fits(s)):
         timer_distrust(s)
     if t.is_open:
         t.life_begin = t.wheel.end
@@ -375,9 +375,8 @@ cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
         handed = hand_over_timed(s, &item, store_ms)
         if handed == NO_ROOM:
             break
-        if handed == WRONG_UNIT:
-            timer_distrust(s)
-            timer_restart(s)
+        if handed == WRONG_UNIT:       # delivery S5 first: some of its messages are on their way
+            t.untrusted = s.unknown = True
             wake_ms[0] = min(wake_ms[0], now_ms + 1)
             break
         if handed == RECORD_LATER:
@@ -448,15 +447,16 @@ cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept
         wake_ms[0] = min(wake_ms[0], t.retry_ms)
     store_ms = store_clock_at(&s.clock, now_ms)
     if not t.is_open and (t.retry_ms > now_ms or not timer_open(s, store_ms, now_ms)):
+        wake_ms[0] = min(wake_ms[0], now_ms + TIMER_RETRY_MS)
         return 0
     if t.retry_ms <= now_ms:
         count += timer_index(s, store_ms, now_ms, wake_ms)
     while begin_second(s, store_ms, now_ms, wake_ms):
         count += deliver_timed(s, store_ms, now_ms, wake_ms)
-        if not t.is_open or not is_settled(t):
+        if not is_settled(t):
             break
         end_second(s)
-    if not t.begun and t.is_open:
+    if not t.begun:
         count += deliver_timed(s, store_ms, now_ms, wake_ms)       # late ones of the next second
     store_i64_release(&s.book.state.timer_pending, t.pending)
     return count
