@@ -7,10 +7,8 @@ from mqcore.layout cimport (
     FIGURE_REPUTS,
     PUT_MESSAGE_ILLEGAL,
     PUT_WRITER_RESTARTED,
-    REQUEST_WAITS,
     SCHEDULE_AHEAD_MAX,
     SLOT_WRITER,
-    SYS_FLAG_TRANSACTION_MASK,
     WORKER_RUNNING,
     AppendHead,
     AppendResult,
@@ -22,7 +20,6 @@ from mqcore.shm.tables cimport name_hash
 from mqcore.store.log.append_end cimport (
     append_bytes_max,
     append_claim,
-    append_finish,
     append_push,
     append_records,
     append_to,
@@ -30,10 +27,12 @@ from mqcore.store.log.append_end cimport (
 from mqcore.store.log.put_results cimport put_is_stored
 from mqcore.store.queue.consume_queue cimport QueueItem
 from mqcore.store.queue.place cimport queue_id_of_late
-from mqcore.store.log.view cimport log_at, log_next_use
-from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
+from mqcore.store.log.view cimport log_next_use
+from mqcore.store.record cimport RecordView
 from mqcore.store.schedule.book cimport book_has, book_move_position, book_settle
 from mqcore.store.schedule.levels cimport (
+    DELIVERY_NAME_BITS,
+    DELIVERY_NUMBER_MASK,
     FLIGHT_MAX,
     NOTE_NO_PLACE,
     NOTE_TOO_LARGE,
@@ -44,12 +43,14 @@ from mqcore.store.schedule.levels cimport (
     Level,
     Scheduler,
     delayed_record,
+    hand_in,
     level_end,
     level_begin,
     level_entry,
     level_keep_in_range,
     levels_find_queues,
     note_skip,
+    record_at,
 )
 from mqcore.store.schedule.record cimport RealPlace, delivery_size, delivery_write
 from mqcore.store.schedule.timer_index cimport TIMER_LEVEL
@@ -57,8 +58,6 @@ from mqcore.store.schedule.timer cimport timer_restart, timer_result, timer_turn
 from mqcore.store.schedule.replay cimport entry_is, replay_begin, replay_step
 
 cdef enum:
-    OFFSET_BITS = 40                  # of a result's `connection`: the offset; then a number
-    NUMBER_MASK = (1 << 23) - 1
     BACKOFF_MS = 100
     SETTLE_LOOK_MS = 5
     PUBLISH_LOOK_MS = 2
@@ -94,16 +93,10 @@ cdef int hand_over(Scheduler* s, int32_t number, int64_t offset, const QueueItem
     if head == NULL:
         s.wanted_bytes = size
         return HANDED_NO_ROOM
-    s.sent = (s.sent + 1) & NUMBER_MASK
     head.topic_start = delivery_write(at, &delayed, &place, store_clock_at(&s.clock, now_ms),
                                       append_records(head))
     append_to(head, name_hash(place.topic, place.topic_length, 0), place.topic_length, place.queue_id)
-    head.connection = <uint64_t>s.sent << OFFSET_BITS | <uint64_t>offset
-    head.answer_queue_id = number
-    head.bytes_total = size
-    head.request_flags = REQUEST_WAITS                       # settled when it is durable
-    head.transaction_type = <uint8_t>(delayed.sys_flag & SYS_FLAG_TRANSACTION_MASK)
-    append_finish(&s.appends, head)
+    hand_in(s, head, number, offset, size, delayed.sys_flag)
     return HANDED_OVER
 
 
@@ -175,17 +168,14 @@ cdef int64_t deliver_level(Scheduler* s, int32_t number, int64_t now_ms, int64_t
         if not is_due(s, level, item.tag_code, now_ms, wake_ms):
             break
         handed = hand_over(s, number, level.next, &item, now_ms)
-        if handed == HANDED_OVER:
-            level.flying += 1
-            s.flying += 1
-        elif handed == RECORD_LATER:
+        if handed == RECORD_LATER:
             wake_ms[0] = min(wake_ms[0], now_ms + BACKOFF_MS)
             break
-        elif handed == HANDED_NO_ROOM:
+        if handed == HANDED_NO_ROOM:
             break
-        elif level.flying:             # skipped in its order: after those before it
-            break
-        else:
+        if handed != HANDED_OVER:
+            if level.flying:           # skipped in its order: after those before it
+                break
             note_skip(s, handed, number, level.next, item.log_position)
             book_settle(&s.book, number, level.next)
         level.next += 1
@@ -205,13 +195,13 @@ cdef inline bint is_stored(const AppendResult* result) noexcept nogil:
 
 cdef bint is_news(Scheduler* s, const AppendResult* result) noexcept nogil:
     """Whether a result is the first one to an append; and count it off."""
-    cdef int32_t number = <int32_t>(result.connection >> OFFSET_BITS)
+    cdef int32_t number = <int32_t>(result.connection >> DELIVERY_NAME_BITS)
     if result.producer_incarnation != s.appends.incarnation:
         return True                    # to an earlier life's: settling twice changes nothing
-    if ((number - s.answered - 1) & NUMBER_MASK) >= s.flying:
+    if ((number - s.answered - 1) & DELIVERY_NUMBER_MASK) >= s.flying:
         return False                   # answered before, by a writer that died then
     s.answered = number
-    s.flying = (s.sent - number) & NUMBER_MASK
+    s.flying = (s.sent - number) & DELIVERY_NUMBER_MASK
     s.levels[result.queue_id].flying -= 1
     return True
 
@@ -221,27 +211,14 @@ cdef bint writer_changed(Scheduler* s) noexcept nogil:
             != s.book.state.writer)
 
 
-cdef const uint8_t* stored_record(Scheduler* s, const AppendResult* result,
-                                  RecordView* found) noexcept nogil:
-    """The record that a result speaks of: the writer may have given it further properties."""
-    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
-    cdef int64_t end = min(published, (result.log_position // s.log.segment_size + 1)
-                           * s.log.segment_size)
-    cdef const uint8_t* at
-    log_next_use(&s.log)
-    at = log_at(&s.log, result.log_position, end - result.log_position, published)
-    if at == NULL or record_parse(at, end - result.log_position, found) != PARSE_RECORD:
-        return NULL
-    return at
-
-
 cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
                      int64_t offset) noexcept nogil:
     cdef RecordView found
     cdef const uint8_t* at
     if book_has(&s.book, number, offset):
         return
-    at = stored_record(s, result, &found)
+    log_next_use(&s.log)
+    at = record_at(s, result.log_position, &found)     # it may have further properties by the writer
     if ((s.unknown or result.producer_incarnation != s.appends.incarnation)
             and (at == NULL or not entry_is(s, number, offset, at, &found))):
         return
@@ -253,7 +230,7 @@ cdef void settle_put(Scheduler* s, const AppendResult* result, int32_t number,
 
 
 cdef void take_result(Scheduler* s, const AppendResult* result) noexcept nogil:
-    cdef int64_t offset = result.connection & ((<uint64_t>1 << OFFSET_BITS) - 1)
+    cdef int64_t offset = result.connection & ((<uint64_t>1 << DELIVERY_NAME_BITS) - 1)
     cdef int32_t number = result.queue_id
     if (not 0 <= number < s.level_count and number != TIMER_LEVEL) or not is_news(s, result):
         return

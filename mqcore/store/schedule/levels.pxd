@@ -2,7 +2,7 @@
 # of the scheduler around them.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore.layout cimport CQ_ENTRY_SIZE, DELAY_LEVEL_MAX, StoreClock, WorkerSlot
+from mqcore.layout cimport CQ_ENTRY_SIZE, DELAY_LEVEL_MAX, AppendHead, StoreClock, WorkerSlot
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 from mqcore.store.log.append_end cimport AppendEnd
@@ -25,6 +25,11 @@ cpdef enum NoteKind:                   # why an entry was not delivered, for the
     NOTE_HALF = 3                     # a half message: dropped, as stock does
     NOTE_TOO_LARGE = 4                # no longer fits a segment under its real topic's name
     NOTE_LOG_BROKEN = 5               # the search of the log ended at `position`
+
+# The name of what is handed over, in an append's `connection`: its own part, then a number that counts up
+cdef enum:
+    DELIVERY_NAME_BITS = 40
+    DELIVERY_NUMBER_MASK = (1 << 23) - 1
 
 cdef struct Note:
     int32_t kind
@@ -89,6 +94,15 @@ cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most
                       QueueItem* item) noexcept nogil
 cdef bint entry_at(Scheduler* s, Level* level, int64_t offset, int64_t most,
                    QueueItem* item) noexcept nogil
+# The record at a published position, of any topic; NULL: none can be read there. The caller decides
+# whether it is another use of the log (view L2).
+cdef const uint8_t* record_at(Scheduler* s, int64_t position, RecordView* record) noexcept nogil
+# The checked record of `size` bytes at a position: 0, NOTE_UNREADABLE, or RECORD_LATER.
+cdef int checked_record(Scheduler* s, int64_t position, int64_t size, const uint8_t** at,
+                        RecordView* record) noexcept nogil
+# An append that was claimed and has its record goes to the writer; its result names level and `name`.
+cdef void hand_in(Scheduler* s, AppendHead* head, int32_t number, int64_t name, int32_t size,
+                  int32_t sys_flag) noexcept nogil
 # The delayed record of an entry, and where it belongs: 0, a NoteKind, or RECORD_LATER.
 cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
                         RecordView* delayed, RealPlace* place) noexcept nogil

@@ -7,8 +7,12 @@ from mqcore.layout cimport (
     CQ_FILLER_RECORD_SIZE,
     FIGURE_SKIPPED,
     LISTENER_SCHEDULER,
+    REQUEST_WAITS,
+    SYS_FLAG_TRANSACTION_MASK,
+    AppendHead,
     QueueEntry,
 )
+from mqcore.store.log.append_end cimport append_finish
 from mqcore.shm.segment cimport dispatch_hurry, interest_byte
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.queue.consume_queue cimport QueueItem, entry_decode, queue_read
@@ -141,11 +145,44 @@ cdef bint level_entry(Scheduler* s, int32_t number, int64_t offset, int64_t most
     return True
 
 
-cdef inline int later_or_gone(Scheduler* s, const QueueItem* item) noexcept nogil:
+cdef const uint8_t* record_at(Scheduler* s, int64_t position, RecordView* record) noexcept nogil:
+    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t size = s.log.segment_size
+    cdef int64_t available = min(published, (position // size + 1) * size) - position
+    cdef const uint8_t* at
+    if available <= 0:
+        return NULL
+    at = log_at(&s.log, position, available, published)
+    if at == NULL or record_parse(at, available, record) != PARSE_RECORD:
+        return NULL
+    return at
+
+
+cdef int checked_record(Scheduler* s, int64_t position, int64_t size, const uint8_t** at,
+                        RecordView* record) noexcept nogil:
     """A segment that could not be mapped: if it is still part of the log, it may be later."""
-    if s.log.failure and item.log_position >= load_i64_acquire(&s.shm.log.first):
-        return RECORD_LATER
-    return NOTE_UNREADABLE
+    s.log.failure = 0
+    at[0] = log_at(&s.log, position, size, load_i64_acquire(&s.shm.log.published))
+    if at[0] == NULL:
+        if s.log.failure and position >= load_i64_acquire(&s.shm.log.first):
+            return RECORD_LATER
+        return NOTE_UNREADABLE
+    if log_record(&s.log, at[0], size, position, record) != PARSE_RECORD:
+        return NOTE_UNREADABLE
+    return 0
+
+
+cdef void hand_in(Scheduler* s, AppendHead* head, int32_t number, int64_t name, int32_t size,
+                  int32_t sys_flag) noexcept nogil:
+    s.sent = (s.sent + 1) & DELIVERY_NUMBER_MASK
+    head.connection = <uint64_t>s.sent << DELIVERY_NAME_BITS | <uint64_t>name
+    head.answer_queue_id = number
+    head.bytes_total = size
+    head.request_flags = REQUEST_WAITS                       # settled when it is durable
+    head.transaction_type = <uint8_t>(sys_flag & SYS_FLAG_TRANSACTION_MASK)
+    append_finish(&s.appends, head)
+    s.levels[number].flying += 1
+    s.flying += 1
 
 
 cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
@@ -153,13 +190,9 @@ cdef int delayed_record(Scheduler* s, const QueueItem* item, const uint8_t** at,
     cdef int found
     if not 0 < item.record_size < CQ_FILLER_RECORD_SIZE:
         return NOTE_UNREADABLE
-    s.log.failure = 0
-    at[0] = log_at(&s.log, item.log_position, item.record_size,
-                   load_i64_acquire(&s.shm.log.published))
-    if at[0] == NULL:
-        return later_or_gone(s, item)
-    if log_record(&s.log, at[0], item.record_size, item.log_position, delayed) != PARSE_RECORD:
-        return NOTE_UNREADABLE
+    found = checked_record(s, item.log_position, item.record_size, at, delayed)
+    if found:
+        return found
     found = real_place(delayed, place)
     if found == PLACE_KNOWN:
         return 0

@@ -8,25 +8,17 @@ from mqcore.layout cimport (
     FIGURE_DELIVERED,
     FIGURE_REPUTS,
     PUT_MESSAGE_ILLEGAL,
-    REQUEST_WAITS,
-    SYS_FLAG_TRANSACTION_MASK,
     TOPIC_LENGTH_MAX,
     AppendHead,
     AppendResult,
 )
 from mqcore.shm.store_clock cimport store_clock_at, store_clock_steady_of
 from mqcore.shm.tables cimport name_hash
-from mqcore.store.log.append_end cimport (
-    append_bytes_max,
-    append_claim,
-    append_finish,
-    append_records,
-    append_to,
-)
+from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
 from mqcore.store.log.put_results cimport put_is_stored
-from mqcore.store.log.view cimport log_at, log_next_use
+from mqcore.store.log.view cimport log_next_use
 from mqcore.store.queue.place cimport queue_id_of_late
-from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
+from mqcore.store.record cimport RecordView
 from mqcore.store.schedule.book cimport book_move_position
 from mqcore.store.schedule.levels cimport (
     FLIGHT_MAX,
@@ -35,7 +27,9 @@ from mqcore.store.schedule.levels cimport (
     NOTE_UNREADABLE,
     RECORD_LATER,
     Scheduler,
+    hand_in,
     note_skip,
+    record_at,
 )
 from mqcore.store.schedule.timer_index cimport (
     KIND_OF_SLOT,
@@ -73,7 +67,7 @@ from mqcore.store.schedule.timer_record cimport (
     timed_message,
     timed_write,
 )
-from mqcore.store.schedule.timer_state cimport Timer
+from mqcore.store.schedule.timer_state cimport TIMER_KINDS, Timer
 from mqcore.store.schedule.timer_wheel cimport (
     TIMER_DELETE,
     TIMER_ROLL,
@@ -95,9 +89,7 @@ from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_timer_
 
 cdef enum:
     COLLECTED_MAX = 1 << 20            # TM7
-    NAME_BITS = 40                     # of a result's `connection`: unit and kind; then a number
-    KIND_MASK = 3                      # units stand at multiples of 4
-    NUMBER_MASK_OF_TIMER = (1 << 23) - 1
+    KIND_MASK = 3                      # of a delivery's name: units stand at multiples of 4
     KEY_MAX = 1024
     TRIM_SECONDS = 64
     RECALLED = -3
@@ -136,7 +128,7 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
     t.slot.count = t.late.count = 0
     t.slot_next = 0
     t.begun = t.more = False
-    for i in range(3):
+    for i in range(TIMER_KINDS):
         t.flying[i] = 0
     t.waiting[0] = t.waiting[1] = t.refused = 0
     recalls_free(&t.recalls)
@@ -150,17 +142,9 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
 
 cdef void timer_found(Scheduler* s, int64_t prepared_position) noexcept nogil:
     """The position counts if a record of the timer topic stands there."""
-    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
-    cdef int64_t size = s.log.segment_size
-    cdef int64_t available = min(published, (prepared_position // size + 1) * size) - prepared_position
-    cdef const uint8_t* at
     cdef RecordView record
-    if available <= 0:
-        return
-    at = log_at(&s.log, prepared_position, available, published)      # view L2: not another use
-    if at == NULL or record_parse(at, available, &record) != PARSE_RECORD:
-        return
-    if is_timer_topic(record.topic, record.topic_length):
+    if record_at(s, prepared_position, &record) != NULL and (            # view L2: not another use
+            is_timer_topic(record.topic, record.topic_length)):
         positions_add(&s.timer.found, prepared_position)
 
 
@@ -266,20 +250,15 @@ cdef bint is_recalled(Scheduler* s, const TimedMessage* message) noexcept nogil:
     cdef uint8_t[KEY_MAX] key
     cdef int32_t length, at
     cdef uint64_t hash
-    cdef const uint8_t* bytes
     cdef RecordView record
     cdef TimedMessage marker
-    cdef int64_t position, end, size = s.log.segment_size
     if s.timer.recalls.count == 0 or not recall_key(message, key, &length):
         return False
     hash = name_hash(key, length, 0)
     at = recalls_find(&s.timer.recalls, hash, -1)
     while at >= 0:
-        position = s.timer.recalls.places[at].marker
-        end = min(load_i64_acquire(&s.shm.log.published), (position // size + 1) * size)
         log_next_use(&s.log)
-        bytes = log_at(&s.log, position, end - position, end)
-        if bytes != NULL and record_parse(bytes, end - position, &record) == PARSE_RECORD and (
+        if record_at(s, s.timer.recalls.places[at].marker, &record) != NULL and (
                 timed_message(&record, &marker) == 0 and marker.recalled.value_length == length
                 and memcmp(marker.recalled.value, key, length) == 0):
             return True
@@ -295,7 +274,7 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
     cdef TimerUnit unit
     cdef const uint8_t* at
     cdef AppendHead* head
-    cdef int32_t most, queue_id = 0
+    cdef int32_t most, size, queue_id = 0
     cdef bint rolls
     cdef int found
     if not wheel_unit(&t.wheel, item.unit, &unit):
@@ -327,20 +306,15 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
     if head == NULL:
         s.wanted_bytes = most
         return NO_ROOM
-    s.sent = (s.sent + 1) & NUMBER_MASK_OF_TIMER
-    head.bytes_total = timed_write(at, &record, &message, rolls, record.store_time_ms, store_ms,
-                                   append_records(head), &head.topic_start)
+    size = timed_write(at, &record, &message, rolls, record.store_time_ms, store_ms,
+                       append_records(head), &head.topic_start)
     if rolls:
         append_to(head, name_hash(<const uint8_t*>TIMER_TOPIC, TIMER_TOPIC_LENGTH, 0),
                   TIMER_TOPIC_LENGTH, 0)
     else:
         append_to(head, name_hash(message.place.topic, message.place.topic_length, 0),
                   message.place.topic_length, queue_id)
-    head.connection = (<uint64_t>s.sent << NAME_BITS | <uint64_t>item.unit | <uint64_t>item.kind)
-    head.answer_queue_id = TIMER_LEVEL
-    head.request_flags = REQUEST_WAITS                       # settled when it is durable
-    head.transaction_type = <uint8_t>(record.sys_flag & SYS_FLAG_TRANSACTION_MASK)
-    append_finish(&s.appends, head)
+    hand_in(s, head, TIMER_LEVEL, item.unit | item.kind, size, record.sys_flag)
     return 0
 
 
@@ -390,8 +364,6 @@ cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
         count += 1
         if handed == 0:
             t.flying[item.kind] += 1
-            s.levels[TIMER_LEVEL].flying += 1
-            s.flying += 1
             continue
         if handed != RECALLED:
             note_skip(s, handed, TIMER_LEVEL, -1, item.log_position)

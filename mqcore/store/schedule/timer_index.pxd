@@ -2,13 +2,14 @@
 # rules).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore.layout cimport DELAY_LEVEL_MAX
 from mqcore.store.record cimport RecordView
 from mqcore.store.schedule.levels cimport Scheduler
 from mqcore.store.schedule.timer_record cimport TimedMessage
 from mqcore.store.schedule.timer_state cimport Timer
 
 cdef enum:
-    TIMER_LEVEL = 64                   # number of the timer's queue among the levels: DELAY_LEVEL_MAX
+    TIMER_LEVEL = DELAY_LEVEL_MAX      # number of the timer's queue among the levels
     TIMER_RETRY_MS = 100               # after what could not be read, written or stored
     LATE_MAX = 1 << 20                 # messages whose second had begun when they came
 

@@ -1,20 +1,21 @@
 """From the timer topic's queue into the wheel (timer_index.pxd)."""
 from libc.errno cimport ENOSPC
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
-from mqcore.store.log.view cimport log_at, log_next_use, log_record
+from mqcore.store.log.view cimport log_next_use
 from mqcore.store.queue.consume_queue cimport QueueItem
-from mqcore.store.record cimport PARSE_RECORD, RecordView, java_hash, record_parse
+from mqcore.store.record cimport RecordView, java_hash
 from mqcore.store.schedule.levels cimport (
-    NOTE_UNREADABLE,
     RECORD_LATER,
     Level,
     Scheduler,
+    checked_record,
     entry_at,
     level_end,
     note_skip,
+    record_at,
 )
 from mqcore.store.schedule.timer_items cimport TimerItem, heap_push, positions_have, recalls_add
 from mqcore.store.schedule.timer_record cimport TIMER_SECOND_MS, TimedMessage, timed_message
@@ -63,11 +64,11 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
     cdef Timer* t = &s.timer
     cdef Level* level = &s.levels[TIMER_LEVEL]
     cdef int64_t least = load_i64_acquire(&s.shm.queues[level.queue].min_offset)
-    cdef int error = wheel_open(&t.wheel, t.root, t.untrusted, 0)
+    cdef int error = wheel_open(&t.wheel, t.root, t.untrusted)
     if not error and not t.untrusted and wheel_noted_second(&t.wheel) <= 0:
         t.untrusted = True
         wheel_close(&t.wheel)
-        error = wheel_open(&t.wheel, t.root, True, 0)
+        error = wheel_open(&t.wheel, t.root, True)
     if error:
         fail_timer(t, error, now_ms)
         return False
@@ -96,21 +97,17 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
 
 cdef bint timer_fits(Scheduler* s) noexcept nogil:
     cdef Level* level = &s.levels[TIMER_LEVEL]
-    cdef int64_t position = s.timer.wheel.last_log_position, size = s.log.segment_size
-    cdef int64_t published = load_i64_acquire(&s.shm.log.published)
+    cdef int64_t position = s.timer.wheel.last_log_position
     cdef int64_t most = load_i64_acquire(&s.shm.queues[level.queue].max_offset)
-    cdef int64_t available = min(published, (position // size + 1) * size) - position
-    cdef const uint8_t* at
     cdef RecordView record
     cdef QueueItem item
-    if position < 0 or position < load_i64_acquire(&s.shm.log.first):
-        return level.next <= most
-    if available <= 0 or level.next > most:
+    if level.next > most:
         return False
+    if position < 0 or position < load_i64_acquire(&s.shm.log.first):
+        return True
     log_next_use(&s.log)
-    at = log_at(&s.log, position, available, published)
-    if at == NULL or record_parse(at, available, &record) != PARSE_RECORD or (
-            record.size != s.timer.wheel.last_size or not is_timer_topic(record.topic, record.topic_length)):
+    if record_at(s, position, &record) == NULL or record.size != s.timer.wheel.last_size or (
+            not is_timer_topic(record.topic, record.topic_length)):
         return False
     level.cached_count = 0
     return entry_at(s, level, record.queue_offset, most, &item) and item.log_position == position
@@ -142,16 +139,10 @@ cdef bint timer_find_queue(Scheduler* s) noexcept nogil:
 
 cdef int timer_read(Scheduler* s, int64_t position, int64_t size, const uint8_t** at,
                     RecordView* record, TimedMessage* message) noexcept nogil:
+    cdef int found
     log_next_use(&s.log)
-    s.log.failure = 0
-    at[0] = log_at(&s.log, position, size, load_i64_acquire(&s.shm.log.published))
-    if at[0] == NULL:
-        if s.log.failure and position >= load_i64_acquire(&s.shm.log.first):
-            return RECORD_LATER
-        return NOTE_UNREADABLE
-    if log_record(&s.log, at[0], size, position, record) != PARSE_RECORD:
-        return NOTE_UNREADABLE
-    return timed_message(record, message)
+    found = checked_record(s, position, size, at, record)
+    return found or timed_message(record, message)
 
 
 cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,

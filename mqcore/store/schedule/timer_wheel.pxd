@@ -58,8 +58,8 @@ cdef struct TimerWheel:
     int64_t last_second                # the latest slot that has units, -1: none
     char root[TIMER_PATH_MAX]          # the store's folder
 
-# 0 or errno. fresh: nothing of what is there counts. from_second: units of earlier seconds are settled.
-cdef int wheel_open(TimerWheel* wheel, const char* root, bint fresh, int64_t from_second) noexcept nogil
+# 0 or errno. fresh: nothing of what is there counts.
+cdef int wheel_open(TimerWheel* wheel, const char* root, bint fresh) noexcept nogil
 cdef void wheel_close(TimerWheel* wheel) noexcept nogil
 # A unit into the slot of its second; its position, or -errno.
 cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms,

@@ -53,7 +53,7 @@ cdef enum:
     CHECK_OFFSET = 16
     CHECK_MASTER_OFFSET = 24
     BLANK_SIZE = 8                     # size and magic of what ends a file
-    WHEEL_SIZE = 2 * 7 * 86_400 * 32
+    WHEEL_SIZE = WHEEL_SLOTS * WHEEL_SLOT_SIZE
     MODE = 0o644
     FOLDER_MODE = 0o755
 
@@ -307,17 +307,17 @@ cdef int find_files(TimerWheel* wheel) noexcept nogil:
             return error
 
 
-cdef void find_last_second(TimerWheel* wheel, int64_t from_second) noexcept nogil:
+cdef void find_last_second(TimerWheel* wheel) noexcept nogil:
     cdef int64_t i, second
     wheel.last_second = -1
     for i in range(WHEEL_SLOTS):
         second = load_i64(wheel.slots + i * WHEEL_SLOT_SIZE + SLOT_SECOND)
-        if second >= from_second and second % WHEEL_SLOTS == i and (
+        if second >= 0 and second % WHEEL_SLOTS == i and (
                 load_i64(wheel.slots + i * WHEEL_SLOT_SIZE + SLOT_LAST) >= 0):
             wheel.last_second = max(wheel.last_second, second)
 
 
-cdef int open_files(TimerWheel* wheel, bint fresh, int64_t from_second) noexcept nogil:
+cdef int open_files(TimerWheel* wheel, bint fresh) noexcept nogil:
     cdef char path[TIMER_PATH_MAX + 64]
     cdef int error = make_folder(wheel, b"timerlog")
     if not error:
@@ -344,16 +344,16 @@ cdef int open_files(TimerWheel* wheel, bint fresh, int64_t from_second) noexcept
     if not error and not fresh:
         error = find_end(wheel)
     if not error:
-        find_last_second(wheel, from_second)
+        find_last_second(wheel)
     return error
 
 
-cdef int wheel_open(TimerWheel* wheel, const char* root, bint fresh, int64_t from_second) noexcept nogil:
+cdef int wheel_open(TimerWheel* wheel, const char* root, bint fresh) noexcept nogil:
     cdef int error
     memset(wheel, 0, sizeof(TimerWheel))
     wheel.last_log_position = wheel.last_second = -1
     snprintf(wheel.root, sizeof(wheel.root), b"%s", root)
-    error = open_files(wheel, fresh, from_second)
+    error = open_files(wheel, fresh)
     if error:
         wheel_close(wheel)
     return error
