@@ -4,8 +4,8 @@
 #   O1  A queue's topic is 1 to 127 bytes of UTF-8, neither "." nor "..", without "/", NUL, and the
 #       two separators of properties. Nothing else is asked: names of groups are free.
 #   O2  A queue's id is 0 to QUEUE_ID_END - 1: no topic may have more queues.
-#   O3  An illegal name or queue id gets no place in the queue table (tables.pxd), so no path is
-#       made of it. A record that names one stays in the log, without a queue.
+#   O3  The queue table (tables.pxd) takes no illegal name or queue id, so no path contains one. A
+#       record with an illegal name stays in the log, without a queue.
 #   O4  Every path of a queue is made by open_file_folder or, in Python, by store/paths.py. Both
 #       refuse illegal names. A deletion removes only files at such a path, and no foreign file in
 #       its folder.

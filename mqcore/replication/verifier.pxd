@@ -1,7 +1,7 @@
 # Holds the log against its checksums before slaves get it, in a thread of its own: it reads the disk, too.
 #
-#   CK1  Each place has one job at a time: records from a position on, until CHECK_BYTES are known, the
-#        segment ends, or what was published when it was asked. What is found is believed up to where a record ends.
+#   CK1  Each place has one job at a time: it checks records from a position on, until CHECK_BYTES are
+#        known, or to the end of the segment or of the published log. Its result holds to a record's end.
 #   CK2  A record is judged as a pull judges it that may read it from the disk: by its checksum, without
 #        one by place and body (log_record_check). A blank one by its checksum.
 #   CK3  Where no record begins at the position (slaves of stock brokers stop anywhere), the one that

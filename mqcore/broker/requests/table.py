@@ -37,7 +37,7 @@ Handler = Callable[[Core, Request], Outcome | OutcomeJob]
 
 
 def table_of(*modules: ModuleType) -> dict[int, Handler]:
-    """The handlers of these modules by code. Raises ValueError for a code with two."""
+    """The handlers of modules, by code. Raises ValueError when two handlers answer one code."""
     found: dict[int, Handler] = {}
     for module in modules:
         for handler in vars(module).values():

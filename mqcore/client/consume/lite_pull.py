@@ -275,8 +275,8 @@ class AsyncLitePullConsumer(Role):
         return await self._member.stored_offset(self._wrapped(queue))
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Continue at this offset in an assigned queue; what was pulled of it is forgotten. Raises
-        ClientError when it is not assigned or the offset lies outside of the queue."""
+        """Continue at this offset in an assigned queue, and drop messages that were pulled before.
+        Raises ClientError when it is not assigned or the offset lies outside of the queue."""
         self._life.check()
         wrapped = self._assigned(queue).queue
         least = await pulling.min_offset(self._instance, wrapped)

@@ -255,7 +255,7 @@ class Compensation:
     # -- a run -------------------------------------------------------------------------------------
 
     def _resume(self, row: Row[Any]) -> bool:
-        """Claim a run and continue with it; whether nobody else had."""
+        """Claim a run and continue with it. False: another process had claimed it."""
         runs = self._runs
         with begin(self._engine) as connection:
             is_ours = connection.execute(

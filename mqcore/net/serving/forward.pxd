@@ -17,8 +17,8 @@
 #   N24  An answer is for a question: as many frames of a connection go there as answers as the
 #        coordinator that is there has asked it; others are dropped unread. A frame that only the
 #        coordinator can read is never urgent, and never kept.
-#   N22  The last heartbeat of each connection, and the goodbyes since, are kept for a coordinator
-#        that starts anew: all of them or none, never an older state. They count as the connection's
+#   N22  The last heartbeat of each connection, and the goodbyes since, are kept for the next
+#        coordinator: the whole state or none, never an older one. They count as the connection's
 #        memory (memory N11). Beyond KEPT_EACH_BYTES each, all connections share a quarter of that
 #        sum; one gets half of the room that is free, and none if another connection would have to
 #        end for it. While its parts are repeated, in a place of their own, the connection's next

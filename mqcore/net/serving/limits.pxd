@@ -3,7 +3,7 @@
 #   N17  Requests of an address or an account beyond its limits stay in their connections' buffers
 #        (transport N3) until there is room; sends beyond its rate are refused (SYSTEM_BUSY, as
 #        stock controls flow); connections beyond its number are closed. Others do not wait for it.
-#        An account's limits hold from its first request of a connection, whoever decides it; a
+#        An account's limits hold from its first request of a connection, native or forwarded; a
 #        request that access control refuses counts for its address.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
