@@ -55,6 +55,11 @@ cdef void record_head(const RecordView* view, const uint8_t* at, RecordHead* hea
 cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* body,
                            int32_t body_length, const uint8_t* topic,
                            int32_t topic_length) noexcept nogil
+# Sends a record that was begun to another topic and queue, before its properties are written: body
+# and CRC stay. `properties`: what record_begin returned for a topic of `topic_was` bytes.
+cdef uint8_t* record_redirect(uint8_t* at, uint8_t* properties, int32_t topic_was,
+                              const RecordHead* head, const uint8_t* topic,
+                              int32_t topic_length) noexcept nogil
 # With `length` property bytes behind `properties` + 2: closes the record, returns its size.
 cdef int32_t record_end(uint8_t* at, uint8_t* properties, int32_t length) noexcept nogil
 # When it was stored; before the writer has it: not earlier than, 0 mostly.

@@ -160,6 +160,19 @@ cdef uint8_t* record_begin(uint8_t* at, const RecordHead* head, const uint8_t* b
     return p + 1 + topic_length
 
 
+cdef uint8_t* record_redirect(uint8_t* at, uint8_t* properties, int32_t topic_was,
+                              const RecordHead* head, const uint8_t* topic,
+                              int32_t topic_length) noexcept nogil:
+    cdef int32_t hosts = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+    cdef uint8_t* p = properties - topic_was
+    store_i32(at + RECORD_QUEUE_ID, head.queue_id)
+    store_i32(at + RECORD_SYS_FLAG,
+              (load_i32(at + RECORD_SYS_FLAG) & hosts) | (head.sys_flag & ~hosts))
+    p[-1] = <uint8_t>topic_length
+    memcpy(p, topic, topic_length)
+    return p + topic_length
+
+
 cdef int32_t record_end(uint8_t* at, uint8_t* properties, int32_t length) noexcept nogil:
     cdef int32_t size = <int32_t>(properties - at) + 2 + length
     invariant("properties' length", length >= 0)

@@ -29,7 +29,8 @@ class Peer:
     def __init__(self, address: str, *, receive_buffer_bytes: int = 0, source: str = "",
                  tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.socket()
+        host = host.strip("[]")
+        self.socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         if receive_buffer_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         if source:

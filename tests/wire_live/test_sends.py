@@ -1,12 +1,16 @@
 """Recorded sends (10, 310, 320), both encodings, one-way too, on a live broker."""
 from __future__ import annotations
 
+import socket
+import zlib
+from pathlib import Path
+
 import pytest
 
 from mqcore.wire.command import Command
 from mqcore.wire.properties import decode_properties
 from mqcore.wire.records import Record, decode_batch
-from tests.support.mqcore_process import MqcoreProcess
+from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.recorded import Exchange
 from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer
@@ -154,3 +158,30 @@ def test_a_send_answers_in_the_encoding_of_its_request(state: State) -> None:
     codecs = {case.values[0].codec for case in parameters("send", *SENDS)}
 
     assert codecs == {"JSON", "ROCKETMQ"}
+
+
+def test_a_message_that_waits_elsewhere_keeps_body_checksum_and_hosts_of_ipv6(
+        tmp_path: Path) -> None:
+    """Its record is begun for its own topic, and sent to a system topic of another length."""
+    body = bytes(range(256))
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no address ::1: {error}")
+    with (mqcore_up(tmp_path, {"broker.listen_host": "::1", "broker.advertised_ip": None}) as six,
+          State(f"[::1]:{six.broker_addr.rpartition(':')[2]}") as state):
+        for topic in ("T", "T" * 100):
+            state.topic(topic, 4)
+            for properties, elsewhere, queue_id in (
+                    ({"DELAY": "18"}, "SCHEDULE_TOPIC_XXXX", 17),
+                    ({"TIMER_DELAY_SEC": "3600"}, "rmq_sys_wheel_timer", 0),
+                    ({"TRAN_MSG": "true"}, "RMQ_SYS_TRANS_HALF_TOPIC", 0)):
+                answer = state.message(topic, 3, body, properties, flag=5)
+                record = state.by_id((answer.ext or {})["msgId"] or "")
+                assert (record.topic, record.queue_id) == (elsewhere, queue_id)
+                assert record.body == body
+                assert record.body_crc == zlib.crc32(body) & 0x7FFFFFFF
+                assert (record.flag, record.sys_flag) == (5, 0x30)      # both hosts are IPv6
+                assert {record.born_host[0], record.store_host[0]} == {"::1"}
+                assert record.properties["REAL_TOPIC"] == topic
+                assert record.properties["REAL_QID"] == "3"

@@ -2,8 +2,9 @@
 #
 # Most sends are stored where they ask to be. Three take a detour: a delayed message waits in
 # SCHEDULE_TOPIC_XXXX, one with a time of delivery in rmq_sys_wheel_timer, a half message in
-# RMQ_SYS_TRANS_HALF_TOPIC; where it was sent to stands in its properties then. A detour is known when the properties have been read, so such a record is written
-# twice.
+# RMQ_SYS_TRANS_HALF_TOPIC; its properties then name the place where it was sent to. A detour is
+# known when the properties have been read, so those of such a record are written twice; its body and
+# CRC stay.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.identity cimport Identity
@@ -36,9 +37,10 @@ cdef struct PropertyNotes:
     AskedTime time
     PropertyItem unique                # UNIQ_KEY, in the record being written; value_length 0: none
 
-# For a record without detour: WAIT and what does not count are left out, CLUSTER is added. With one:
-# WAIT stays, a level above the highest is lowered to it, a half message has no delay and was never
-# checked before, what a client may not say of a timer is left out, and the caller adds the real place. Returns the length, or PROPERTIES_.
+# Returns the length, or PROPERTIES_. Without a detour WAIT and properties that do not count are left
+# out, and CLUSTER is added. With a detour WAIT stays, a level above the highest is lowered to the
+# highest, a half message has no delay and was never checked before, the timer's own properties are
+# left out, and the caller adds the real place.
 cdef int32_t write_properties(const Identity* identity, int32_t delay_level_count,
                               const Text* properties, uint8_t* into, int32_t capacity, int detour,
                               PropertyNotes* notes) noexcept nogil
@@ -47,8 +49,8 @@ cdef bint asks_for_time(const uint8_t* properties, int32_t length) noexcept nogi
 cdef void time_begin(AskedTime* time) noexcept nogil
 # Whether a property asks for a time of delivery; what it says is noted.
 cdef bint time_asked(AskedTime* time, const PropertyItem* item) noexcept nogil
-# When a message that is stored at store_ms is to be delivered, in ms since 1970; 0: at once; -1: it asks
-# for what is no time.
+# When a message that is stored at store_ms is to be delivered, in ms since 1970; 0: at once; -1: it
+# asks for no valid time.
 cdef int64_t time_due(const AskedTime* time, int64_t store_ms) noexcept nogil
 # TIMER_DELIVER_MS and TIMER_OUT_MS behind `length` bytes of properties; returns the new length.
 cdef int32_t add_time(uint8_t* properties, int32_t length, int64_t due_ms) noexcept nogil

@@ -68,7 +68,7 @@ from mqcore.shm.segment cimport log_refuses
 from mqcore.shm.store_clock cimport store_clock_at, store_clock_look
 from mqcore.shm.tables cimport TopicView, name_hash, topic_find
 from mqcore.store.log.append_end cimport append_bytes_max, append_claim, append_records, append_to
-from mqcore.store.record cimport RecordHead, record_begin, record_end
+from mqcore.store.record cimport RecordHead, record_begin, record_end, record_redirect
 from mqcore.store.topic_names cimport (
     HALF_TOPIC,
     HALF_TOPIC_LENGTH,
@@ -298,7 +298,8 @@ cdef int send_one(Sends* s, Connection* c, const SendRequest* request, const Tar
         divert(s, asked, detour, notes.delay_level, &elsewhere)
         target = &elsewhere
         fill_record(s, request, target, &record)
-        properties = record_begin(at, &record, body, body_length, target.topic, target.topic_length)
+        properties = record_redirect(at, properties, asked.topic_length, &record, target.topic,
+                                     target.topic_length)
         length = write_properties(s.identity, s.delay_level_count, &request.properties,
                                   properties + 2, most, detour, &notes)
         if detour == DETOUR_TIMER and length >= 0:
