@@ -7,6 +7,7 @@ error that names the nearest.
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from mqcore.client.errors import ConfigError
 from mqcore.spark.errors import OptionError
 
 Parse = Callable[[str, str], Any]
+
+log = logging.getLogger("mqcore.spark")
 
 READ: Final = "read"                # batch and stream
 BATCH: Final = "batch"
@@ -106,7 +109,7 @@ def seconds(name: str, value: str) -> float:
 
 
 def moment(name: str, value: str) -> int:
-    """Milliseconds since 1970: as such, or an ISO time, UTC without a zone."""
+    """Milliseconds since 1970: as such, or an ISO time with its zone."""
     word = value.strip()
     if word.isascii() and word.isdigit():
         return int(word)
@@ -116,7 +119,8 @@ def moment(name: str, value: str) -> int:
         raise OptionError(f"{name} {value!r}: expected milliseconds since 1970, or a time as in"
                           " 2026-01-31T12:00:00Z") from None
     if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
+        utc = when.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
+        raise OptionError(f"{name} {value!r}: expected a zone, as in {utc}")
     return round(when.timestamp() * 1000)
 
 
@@ -161,8 +165,8 @@ ROCKETMQ: tuple[Option, ...] = (
            says="`tag` or `sql92`"),
     # -- from where to where
     Option("startingOffsets", text, on=(READ,), says="`earliest` (batch's default), `latest`"
-           " (streams' default), `group`, or JSON by topic, broker and queue; -2 earliest,"
-           " -1 latest"),
+           " (streams' default), `group` (a queue that was added since it committed: `earliest`),"
+           " or JSON by topic, broker and queue; -2 earliest, -1 latest"),
     Option("startingTimestamp", moment, on=(READ,), says="what was stored then or later, in all"
            " queues; goes before `startingOffsetsByTimestamp` and `startingOffsets`"),
     Option("startingOffsetsByTimestamp", text, on=(READ,),
@@ -189,9 +193,8 @@ ROCKETMQ: tuple[Option, ...] = (
            " says the same"),
     Option("propertiesAs", one_of("map", "json"), "map", on=(READ,),
            says="`properties` as a map, or as a JSON string"),
-    Option("pushFilters", truth, False, on=(BATCH,), says="the query's filters decide what is read"
-           " at all; for a frame with one query only: Spark lets all queries of a frame have the"
-           " same"),
+    Option("pushFilters", truth, False, on=(BATCH,), says="has no effect in this source: Spark 4.3"
+           " gives all queries of a frame the filters of one; `rocketmq-jvm` filters always"),
     Option("failOnDataLoss", truth, True, on=(READ,), says="fail when offsets of a range are not"
            " there; else they are logged, and rows of their own with the column `gapEnd`"),
     Option("stateDir", text, on=(STREAM,), says="a folder of one query, for the offsets that it"
@@ -312,6 +315,13 @@ def client_config(options: Options) -> ClientConfig:
         raise OptionError("nameServer: expected host:port of a name server, as an option or in the"
                           " environment's NAMESRV_ADDR")
     return config
+
+
+def tell_of_filters(options: Options) -> None:
+    """Tell a user that `pushFilters` has no effect."""
+    if options["pushFilters"]:
+        log.warning("pushFilters has no effect: Spark gives all queries of a frame the filters of"
+                    " one, and rows would be missing")
 
 
 def exactly_one(options: Options, names_of_it: Iterable[str], source: str) -> str:

@@ -24,7 +24,6 @@ SETTINGS: Final = {
     "spark.python.daemon.module": DAEMON,
     # between the JVM and Python: TCP stalls for 40 ms now and then
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     # record batches of a few MB for the sink
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4000",
     # offsets and commits of a stream: the other one starts programs (chmod, readlink) for each file

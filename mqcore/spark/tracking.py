@@ -36,7 +36,8 @@ class Progress:
     query, batch  its id and the batch's number
     rows          that the batch had
     offsets       behind the last message read, by queue
-    lag           messages of each queue that were not read yet
+    lag           messages of each queue that were not read yet; without queues whose end is not
+                  known
     """
 
     query: str
@@ -46,8 +47,9 @@ class Progress:
     lag: Offsets
 
     @property
-    def total_lag(self) -> int:
-        return sum(self.lag.values())
+    def total_lag(self) -> int | None:
+        """Of all queues; None when the end of one is not known."""
+        return sum(self.lag.values()) if self.lag.keys() >= self.offsets.keys() else None
 
     def as_json(self) -> dict[str, Any]:
         return {"query": self.query, "batch": self.batch, "rows": self.rows,
@@ -117,8 +119,9 @@ class Tracker(StreamingQueryListener):
             latest |= offsets_of(source.latestOffset)
         if not offsets:
             return
-        lag = {queue: max(0, latest.get(queue, offset) - offset)
-               for queue, offset in offsets.items()}
+        latest |= self._ends([queue for queue in offsets if queue not in latest])
+        lag = {queue: max(0, latest[queue] - offset) for queue, offset in offsets.items()
+               if queue in latest}
         counted = (progress.observedMetrics or {}).get(ROWS)
         rows = progress.numInputRows if counted is None else counted["rows"] or 0
         self.last = Progress(str(progress.id), progress.batchId, rows, offsets, lag)
@@ -126,6 +129,25 @@ class Tracker(StreamingQueryListener):
         self._commit(offsets)
         if self._on_progress is not None:
             self._on_progress(self.last)
+
+    def _ends(self, queues: list[MessageQueue]) -> Offsets:
+        """
+        The ends of queues that Spark did not say: of a batch that is done again after a restart it
+        has no end. Queues of a broker that does not answer are left out.
+        """
+        if not queues:
+            return {}
+        try:
+            with catalog_of(self._options) as catalog:
+                for topic in {queue.topic for queue in queues}:
+                    catalog.queues(topic)
+                ends, away = catalog.known_ends(queues)
+        except RocketMQError as error:
+            log.warning("the lag is not known: %s", error)
+            return {}
+        for name, why in away.items():
+            log.warning("the lag of broker %s is not known: %s", name, why)
+        return ends
 
     def onQueryTerminated(self, event: Any) -> None:
         if self._query in (None, str(event.id)):

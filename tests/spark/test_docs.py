@@ -4,6 +4,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from mqcore.spark.columns import COLUMNS
 from mqcore.spark.jobs.command import JOBS
 from mqcore.spark.lake.options import LAKE
@@ -21,6 +23,33 @@ def rows(heading: str) -> list[list[str]]:
 def cells(part: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
             for line in part.splitlines() if line.startswith("|")][2:]
+
+
+def test_the_first_page_runs_on_an_empty_broker(world, tmp_path, capsys):
+    code = "\n".join(re.findall(r"```python\n(.*?)```", TEXT, re.S))
+    known = {}
+
+    exec(code.replace("127.0.0.1:9876", world.namesrv).replace("/var/spark", str(tmp_path)), known)
+
+    try:
+        known["query"].processAllAvailable()
+        copied = world.read("orders-copy").collect()
+        assert sorted(int(row["body"]) for row in copied) == list(range(1_000))
+        counts = known["orders"].groupBy("tags").count().collect()
+        assert {row["tags"]: row["count"] for row in counts} == {"paid": 334, "new": 666}
+    finally:
+        known["query"].stop()
+    assert "paid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_every_block_of_code_has_its_end(path):
+    opened = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("```"):
+            assert opened is None or line == "```", f"{path}:{opened}: the block has no end"
+            opened = number if opened is None else None
+    assert opened is None, f"{path}:{opened}: the block has no end"
 
 
 def test_every_option_is_in_the_table_with_its_meaning():

@@ -114,9 +114,9 @@ def test_each_is_a_command(world, tmp_path, capsys, monkeypatch):
     archive = said("archive", lake, "-n", world.namesrv, "--topics", source, "--verify",
                    "--batch-rows", "25", "--format", "parquet", "--sink", "compression=none",
                    "--group", f"archive-{source}")
-    replay = said("replay", lake, target, "-n", world.namesrv, "--from", "2001-01-01", "--to",
-                  "2100-01-01", "--key", "k5", "--key", "k7", "--where", "queueOffset >= 0",
-                  "--name", "few", "--broken", "skip")
+    replay = said("replay", lake, target, "-n", world.namesrv, "--from", "2001-01-01T00:00:00Z",
+                  "--to", "2100-01-01T00:00:00Z", "--key", "k5", "--key", "k7",
+                  "--where", "queueOffset >= 0", "--name", "few", "--broken", "skip")
     maintained = said("lake-maintain", lake, "--keep", "30d", "--target-bytes", "1000000",
                       "--orphans-after", "1h", "--latest", str(tmp_path / "latest"))
 

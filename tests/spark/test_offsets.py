@@ -15,7 +15,6 @@ from tests.spark.fake_broker import FakeBroker, serving
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadMaxRows,
@@ -23,9 +22,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from mqcore.spark.topics import ends as ends_of
-from mqcore.spark.topics.batch import Wanted
 from mqcore.spark.topics.positions import (
     as_checkpoint,
+    begins,
     from_checkpoint,
     parse_offsets,
 )
@@ -35,6 +34,7 @@ from mqcore.spark.topics.stream import StreamReader, allotted
 from mqcore.spark.topics.topic_read import RangePartition, TopicRead
 
 A, B, C = (MessageQueue("t", "b", number) for number in range(3))
+OTHER = MessageQueue("other", "b", 0)
 SERVER = "127.0.0.1:1"
 
 
@@ -89,6 +89,34 @@ def test_a_checkpoint_of_a_later_version_is_refused():
 def test_offsets_that_are_none_are_refused(text):
     with pytest.raises(OptionError, match="startingOffsets"):
         parse_offsets("startingOffsets", text)
+
+
+class Group:
+    """A cluster: each queue has offsets 5 to 9; what a group has committed, a test says."""
+
+    def __init__(self, committed):
+        self._committed = committed
+
+    def committed(self, _group, _queues):
+        return self._committed
+
+    def begins(self, queues):
+        return dict.fromkeys(queues, 5)
+
+    def ends(self, queues):
+        return dict.fromkeys(queues, 10)
+
+
+@pytest.mark.parametrize(("committed", "default", "found"), [
+    ({A: 7, B: 9}, "latest", {A: 7, B: 9, C: 5, OTHER: 10}),
+    ({A: 7, B: 0}, "earliest", {A: 7, B: 0, C: 5, OTHER: 5}),
+    ({}, "latest", {A: 10, B: 10, C: 10, OTHER: 10}),
+    ({OTHER: 6}, "latest", {A: 10, B: 10, C: 10, OTHER: 6}),
+])
+def test_a_group_misses_nothing_of_a_queue_that_was_added(committed, default, found):
+    options = reading(startingoffsets="group", group="g").options
+
+    assert begins(options, Group(committed), [A, B, C, OTHER], default) == found
 
 
 def test_a_batch_is_shared_out_by_backlog():
@@ -199,26 +227,15 @@ def test_first_offsets_are_written_once(tmp_path):
         keep_first_offsets("s3://bucket/x", {A: 1})
 
 
-def test_filters_narrow_down_what_is_read():
-    wanted = Wanted()
-    handled = [wanted.take(one) for one in (
-        In(("queueId",), (0, 1)), GreaterThan(("queueOffset",), 9),
-        LessThanOrEqual(("queueOffset",), 20), EqualTo(("tags",), "x"), EqualTo(("topic",), "t"))]
-
-    assert handled == [True, True, True, False, True]
-    assert wanted.has(A)
-    assert not wanted.has(C)
-    assert wanted.cut(
-        None, [OffsetRange(A, 0, 100), OffsetRange(B, 15, 18), OffsetRange(C, 0, 9)]) == [
-        OffsetRange(A, 10, 21), OffsetRange(B, 15, 18)]
-
-
 @pytest.mark.parametrize(("options", "on", "said"), [
     ({"startingOfsets": "x"}, BATCH, "did you mean startingOffsets?"),
     ({"minPartitions": "0"}, BATCH, "expected a whole number, 1 to"),
     ({"failOnDataLoss": "maybe"}, BATCH, "expected true or false"),
     ({"timeout": "soon"}, BATCH, "expected a time"),
     ({"bytesPerBatch": "0"}, BATCH, "expected bytes"),
+    ({"startingTimestamp": "2026-01-31T12:00:00"}, BATCH,
+     "startingTimestamp '2026-01-31T12:00:00': expected a zone, as in 2026-01-31T12:00:00Z"),
+    ({"startingTimestamp": "2026-01-31"}, BATCH, "expected a zone, as in 2026-01-31T00:00:00Z"),
     ({"endingOffsets": "latest"}, STREAM, "has no meaning for a stream read"),
     ({"startingOffsets": "latest"}, WRITE, "has no meaning for a write"),
     ({"topics": "a", "subscribe": "b"}, BATCH, "are the same"),

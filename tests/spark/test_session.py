@@ -75,6 +75,30 @@ def test_other_parents_are_forks_of_the_first_and_end_with_their_input() -> None
         wait_until(lambda: not Path(f"/proc/{server}").exists(), "what forks them has ended", 60)
 
 
+def test_a_connection_that_a_query_closes_is_no_error_of_a_worker() -> None:
+    """As `.show()` does when it has its rows: workers wrote a traceback into the terminal."""
+    with subprocess.Popen(
+            [sys.executable, "-m", "mqcore.spark.daemon", "pyspark.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHON_WORKER_FACTORY_SECRET": "word",
+                 "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        assert parent.stdin is not None
+        (port,) = struct.unpack("!i", parent.stdout.read(4))
+        with socket.create_connection(("127.0.0.1", port)) as link:
+            (pid,) = struct.unpack("!i", link.recv(4, socket.MSG_WAITALL))
+            link.sendall(struct.pack("!i4s", 4, b"word"))
+            assert link.recv(6, socket.MSG_WAITALL) == struct.pack("!i2s", 2, b"ok")
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker has ended", 60)
+        parent.stdin.close()
+        said = parent.stderr.read().decode()
+
+    assert "BrokenPipeError" not in said
+    assert "pyspark/daemon.py" not in said
+
+
 def worker_of(parent: subprocess.Popen[bytes], ends: ExitStack) -> int:
     """The pid of a worker that it forks, which waits for words."""
     assert parent.stdout is not None

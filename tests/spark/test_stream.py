@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from mqcore.client.message import MessageQueue
-from mqcore.spark import track
+from mqcore.spark import Progress, track
 from tests.spark.world import forget_commit
 from tests.support.waiting import wait_until
 
@@ -129,6 +129,34 @@ def test_a_group_and_its_lag_are_where_operators_look(world, tmp_path):
     world.send(topic, 5, begin=100)
     assert world.numbers(world.read(topic, startingOffsets="group", group=group)) == list(
         range(100, 105))
+
+
+def test_the_lag_of_a_batch_that_is_done_again_is_what_came_since(world, tmp_path):
+    """Spark knows no end of the queues for the first batch behind a restart."""
+    topic = world.topic(2)
+    world.send(topic, 40)
+    frame = world.stream(topic, startingOffsets="earliest")
+    world.run(frame, tmp_path, "noop")
+    forget_commit(tmp_path, 0)
+    world.send(topic, 30, begin=40)
+    heard = []
+    tracker = track(world.spark, nameServer=world.namesrv, topic=topic, on_progress=heard.append)
+    try:
+        assert tracker.wait(world.run(frame, tmp_path, "noop"))
+    finally:
+        tracker.stop()
+
+    assert [(one.batch, one.rows, one.total_lag) for one in heard] == [(0, 40, 30), (1, 30, 0)]
+
+
+def test_an_unknown_lag_is_not_nothing():
+    known, unknown = (MessageQueue("t", "b", number) for number in range(2))
+    offsets = {known: 5, unknown: 7}
+
+    part = Progress("q", 1, 2, offsets, {known: 3})
+    assert part.total_lag is None
+    assert part.as_json()["lagByQueue"] == {"t": {"b": {"0": 3}}}
+    assert Progress("q", 1, 2, offsets, {known: 3, unknown: 0}).total_lag == 3
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

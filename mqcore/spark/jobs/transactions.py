@@ -38,11 +38,11 @@ from mqcore.spark.jobs.frame import (
 from mqcore.spark.options import moment, seconds
 from mqcore.spark.session import in_own_session, local_rows
 from mqcore.spark.store.source import NAME as STORE
-from mqcore.spark.topics.batch import CLOCK_SLACK_MS
 from mqcore.spark.topics.catalog import Catalog, Offsets, catalog_of
 from mqcore.wire import fastjson
 from mqcore.wire.codes import GIVEN_UP_TOPIC
 
+CLOCK_SLACK_MS: Final = 60_000      # that store times may go back
 _SUMS: Final = ("transactions", *tables.STATES, "checks", "copies", "conflicts", "opsMissing")
 
 

@@ -31,9 +31,9 @@ STORE: tuple[Option, ...] = (
     Option("splitBytes", size, 256 << 20, on=(READ,), says="bytes of the log for one task, about"),
     Option("minPartitions", number(1, 1_000_000), 1, on=(READ,),
            says="at least so many tasks, if there is enough to read"),
-    Option("pushFilters", truth, False, on=(READ,), says="the query's filters leave rows out before"
-           " Spark has them; for a frame with one query only: Spark 4.3 lets all queries of a frame"
-           " have the same"),
+    Option("pushFilters", truth, False, on=(READ,), says="has no effect any more: Spark 4.3 gives"
+           " all queries of a frame the filters of one; `topic`, `queueIds` and times narrow a"
+           " read"),
     Option("indexSlots", number(1, 100_000_000), on=(READ,),
            says="hash slots of an index file; else found out from the files"),
     Option("force", truth, False, on=(READ,),

@@ -5,30 +5,17 @@ The data source `rocketmq-store`: a store directory at rest, stock's or ours, re
 """
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcore.spark.columns import Column, Picked, picked_by_names, picked_by_schema
 from mqcore.spark.errors import OptionError, SparkSourceError
-from mqcore.spark.options import BATCH, Options, read_options
+from mqcore.spark.options import BATCH, Options, read_options, tell_of_filters
 from mqcore.spark.store.at_rest import (
     LogPart,
     StoreAtRest,
@@ -47,14 +34,13 @@ from mqcore.spark.store.entries import (
     queue_batches,
     queue_files,
 )
-from mqcore.spark.store.options import INDEX, KNOWN, LOG, NOT_FOR, QUEUES, STORE
+from mqcore.spark.store.options import KNOWN, LOG, NOT_FOR, QUEUES, STORE
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.ownership import StoreInUseError
 from mqcore.store.verify.report import Report
 from mqcore.wire.records import RecordError
 
 NAME: Final = "rocketmq-store"
-PUSHDOWN: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 QUEUE_FILE_BYTES: Final = 8 << 10      # what a queue's file costs beside its length, about
 
 
@@ -95,13 +81,8 @@ class RocketMQStoreDataSource(DataSource):
             raise OptionError(f"{NAME}: expected the store's folder: .load(DIR)")
         if "," in path and not Path(path).exists():
             raise OptionError(f"{NAME}: expected one folder, not {path}")
-        # Spark asks for filters in a process of its own, and only where its setting for that is
-        # on; a reader that takes filters where it is off is an error. Spark 4.3 keeps what one
-        # query of a frame has pushed for all others of that frame: rows would be missing there, so
-        # that filters are taken only of who says that there are no others
-        pushed = options["pushFilters"] and PUSHDOWN in sys.modules
-        kind = FilteringReader if pushed else StoreReader
-        return kind(_local(path), options, _picked(options, schema))
+        tell_of_filters(options)
+        return StoreReader(_local(path), options, _picked(options, schema))
 
     def _read_options(self) -> Options:
         return read_options(self.options, STORE, BATCH, NAME)
@@ -243,55 +224,6 @@ class StoreReader(DataSourceReader):
 def _damaged(root: str, trouble: Trouble) -> DamagedStore:
     return DamagedStore(f"{root}: {trouble.text}: `mqcore store verify` says more, "
                         "failOnDamage=false reads on")
-
-
-class FilteringReader(StoreReader):
-    """Takes the filters that can be held against records before they are made rows."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for one in filters:
-            narrowed = self._narrowed(one) if self._options["what"] != INDEX else None
-            if narrowed is None:
-                yield one
-                continue
-            self._wanted, is_whole = narrowed
-            if not is_whole:
-                yield one
-
-    def _narrowed(self, one: Filter) -> tuple[WantedRecords, bool] | None:
-        """What is wanted with a filter, and whether that is all of it; None: it is not taken."""
-        if isinstance(one, EqualTo | In) and len(one.attribute) == 1:
-            values = list(one.value) if isinstance(one, In) else [one.value]
-            return self._named(one.attribute[0], values)
-        if not isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-            return None
-        if len(one.attribute) != 1 or self._options["what"] != LOG:
-            return None
-        return self._ranged(one.attribute[0], one)
-
-    def _named(self, name: str, values: list[Any]) -> tuple[WantedRecords, bool] | None:
-        if name == "topic" and all(isinstance(value, str) for value in values):
-            return replace(self._wanted, topics=_both(self._wanted.topics, values)), True
-        if name == "queueId" and all(isinstance(value, int) for value in values):
-            return replace(self._wanted, queue_ids=_both(self._wanted.queue_ids, values)), True
-        return None
-
-    def _ranged(self, name: str, one: Any) -> tuple[WantedRecords, bool] | None:
-        wanted, value = self._wanted, one.value
-        is_lower = isinstance(one, GreaterThan | GreaterThanOrEqual)
-        if name == "commitLogOffset" and isinstance(value, int):
-            return (replace(wanted, first=max(wanted.first, value)) if is_lower
-                    else replace(wanted, end=min(wanted.end, value + 1))), False
-        if name == "storeTimestamp" and isinstance(value, datetime):
-            when = value if value.tzinfo is not None else value.astimezone(UTC)
-            ms = int(when.timestamp() * 1000)
-            return (replace(wanted, from_ms=max(wanted.from_ms, ms)) if is_lower
-                    else replace(wanted, to_ms=min(wanted.to_ms, ms + 1))), False
-        return None
-
-
-def _both(before: tuple[Any, ...] | None, values: list[Any]) -> tuple[Any, ...]:
-    return tuple(dict.fromkeys(value for value in values if before is None or value in before))
 
 
 def _none_or(kind: Any, values: Any) -> Any:

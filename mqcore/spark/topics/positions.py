@@ -191,7 +191,11 @@ def begins(
     """
     Where a read begins, for each queue.
 
-    default   earliest or latest: without an option, and of queues that JSON does not name
+    A queue in which a group has committed nothing begins at its first message if the group has
+    committed offsets of the topic's other queues: the queue was added since.
+
+    default   earliest or latest: without an option, of queues that JSON does not name, and of
+              topics in which a group has committed nothing
     Raises OptionError, RocketMQError.
     """
     if options.has("startingTimestamp"):
@@ -208,8 +212,12 @@ def begins(
         if not options.has("group"):
             raise OptionError("startingOffsets group: expected the option group, too")
         committed = catalog.committed(options["group"], queues)
+        known = {queue.topic for queue in committed}
         rest = [queue for queue in queues if queue not in committed]
-        return committed | _by_word(catalog, rest, default)
+        added = [queue for queue in rest if queue.topic in known]
+        new = [queue for queue in rest if queue.topic not in known]
+        return (committed | _by_word(catalog, added, "earliest")
+                | _by_word(catalog, new, default))
     if text.lower() in ("earliest", "latest"):
         return _by_word(catalog, queues, text.lower())
     return _by_json("startingOffsets", text, catalog, queues, default)

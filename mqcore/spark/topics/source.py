@@ -13,8 +13,16 @@ from pyspark.sql.datasource import (
 
 from mqcore.spark.columns import MAP, Picked, all_columns, picked_by_names, picked_by_schema
 from mqcore.spark.errors import one_line
-from mqcore.spark.options import BATCH, ROCKETMQ, STREAM, WRITE, Options, read_options
-from mqcore.spark.topics.batch import batch_reader
+from mqcore.spark.options import (
+    BATCH,
+    ROCKETMQ,
+    STREAM,
+    WRITE,
+    Options,
+    read_options,
+    tell_of_filters,
+)
+from mqcore.spark.topics.batch import BatchReader
 from mqcore.spark.topics.stream import StreamReader
 from mqcore.spark.topics.topic_read import TopicRead
 from mqcore.spark.topics.writer import TopicStreamWriter, TopicWriter, refuse_overwrite
@@ -40,7 +48,9 @@ class RocketMQ(DataSource):
 
     @one_line
     def reader(self, schema: Any) -> DataSourceReader:
-        return batch_reader(TopicRead(self._options(BATCH), picked_by_schema(schema)))
+        options = self._options(BATCH)
+        tell_of_filters(options)
+        return BatchReader(TopicRead(options, picked_by_schema(schema)))
 
     @one_line
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
