@@ -51,9 +51,14 @@ class Cluster:
         return done.returncode, done.stderr.removeprefix("Error: ").rstrip("\n")
 
     def send(self, topic: str, *bodies: str, **options: Any) -> list[str]:
-        """Store messages; their ids."""
+        """Store messages, which are in their queues then; their ids."""
         with Producer("command-tests", namesrv=self.namesrv) as producer:
-            return [producer.send(Message(topic, body, **options)).message_id for body in bodies]
+            sent = [producer.send(Message(topic, body, **options)) for body in bodies]
+        with Admin(self.namesrv) as admin:
+            for one in sent:
+                wait_until(lambda one=one: admin.max_offset(one.queue) > one.queue_offset,
+                           "the message in its queue")
+        return [one.message_id for one in sent]
 
     def commit(self, group: str, topic: str, consumed: int) -> None:
         """A group that has consumed so many messages of each queue."""

@@ -1,8 +1,15 @@
 """`mqcore check`: findings, levels, exit statuses, the line for Nagios."""
 from __future__ import annotations
 
+import json
+from asyncio import to_thread
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import pytest
 
+from mqcore.admin.nouns import check
 from tests.command.conftest import Cluster
 
 
@@ -48,3 +55,37 @@ def test_nagios_hears_of_a_cluster_that_is_away_as_unknown() -> None:
     assert done.returncode == 3
     assert done.stdout.startswith("MQCORE LAG UNKNOWN - ")
     assert away.run("check", "lag").returncode == 4
+
+
+def test_a_group_that_commits_nothing_while_messages_wait_is_stalled(cluster: Cluster) -> None:
+    cluster.run("topic", "create", "K-still", "--queues", 1)
+    cluster.send("K-still", *"abc")
+    cluster.commit("K-standing", "K-still", 1)
+    watch = ("check", "stalled", "-g", "K-standing", "--for", "0.5s")
+
+    done = cluster.run(*watch, "--json")
+    assert done.returncode == 10
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["level"], finding["value"]) == ("warning", 2)
+    assert finding["name"] == f"K-standing K-still {cluster.broker_name}/0"
+
+    with between_looks(lambda: cluster.send("K-still", "d")):
+        done = cluster.run(*watch, "--json")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (finding["level"], finding["value"]) == ("critical", 3)
+    assert "3 messages, 1 more than" in finding["text"]
+
+    with between_looks(lambda: cluster.commit("K-standing", "K-still", 2)):
+        assert cluster.run(*watch).returncode == 0
+    cluster.commit("K-standing", "K-still", 4)
+    assert cluster.run(*watch).returncode == 0
+
+
+@contextmanager
+def between_looks(work: Callable[[], object]) -> Iterator[None]:
+    """Do something in the pause of `check stalled`, which is as long as that takes."""
+    async def pause(_seconds: float) -> None:
+        await to_thread(work)
+
+    with patch.object(check, "pause", pause):
+        yield

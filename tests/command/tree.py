@@ -27,7 +27,7 @@ BESIDE = {
     "topic edit": ["--perm", "rw"], "group edit": ["--retries", "3"],
     "acl user": ["--topic-default", "SUB"],
     "message send": ["-t", "TOPIC", "--body", "body"],
-    "message tail": ["--limit", "1", "--since", "1h ago"],
+    "message tail": ["--limit", "1", "--since", "1h ago"], "check stalled": ["--for", "0.1s"],
     "broker gc": ["-b", "BROKER"], "top": ["--once"], "debug bundle": ["-f", "BUNDLE"],
 }
 
@@ -88,3 +88,17 @@ def verbs(command: click.Command = main, *words: str) -> Iterator[Verb]:
 def asking() -> list[Verb]:
     """Those that connect to a cluster, ask or change something, and end."""
     return [verb for verb in verbs() if "--namesrv" in verb.options and verb.name not in APART]
+
+
+def parse(*words: str) -> None:
+    """Read a command line as `mqcore` does, and run nothing. Raises click.UsageError."""
+    command: click.Command | None = main
+    name, rest = "mqcore", list(words)
+    context = None
+    while command is not None:
+        context = command.make_context(name, rest, parent=context)
+        if not isinstance(command, click.Group):
+            return
+        found, command, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args])
+        name = str(found)

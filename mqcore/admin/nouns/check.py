@@ -1,6 +1,7 @@
-"""`mqcore check`: checks for monitoring: ready, lag, dlq, disk."""
+"""`mqcore check`: checks for monitoring: ready, lag, stalled, dlq, disk."""
 from __future__ import annotations
 
+from asyncio import sleep as pause
 from collections.abc import Callable, Coroutine, Sequence
 from enum import IntEnum
 from functools import wraps
@@ -12,11 +13,13 @@ from msgspec import Struct
 from mqcore.admin.nouns.dlq import dead_letter_stats
 from mqcore.admin.nouns.parameters import group_option
 from mqcore.admin.shell import units
+from mqcore.admin.shell.durations import Duration
 from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.runner import reads
 from mqcore.admin.shell.view import Column, Table, Text, View
 from mqcore.client import AsyncAdmin, RocketMQError
-from mqcore.client.admin.groups import is_system_group
+from mqcore.client.admin import BrokerStatus
+from mqcore.client.admin.groups import QueueLag, is_system_group
 from mqcore.wire.codes import DLQ_PREFIX
 
 
@@ -44,15 +47,17 @@ class Finding(Struct, frozen=True):
     text: str
 
 
+STALLED_MAX_S = 3600.0
+
 ROWS = (Column("", "level"), Column("NAME", "name"), Column("", "text"))
 
 
 @click.group("check")
 def check_group() -> None:
-    """Checks for monitoring: ready, lag, dlq, disk. They end with 10 when one fails."""
+    """Checks for monitoring: ready, lag, stalled, dlq, disk. They end with 10 when one fails."""
 
 
-def _check(
+def finds(
     command: Callable[..., Coroutine[Any, Any, Sequence[Finding]]],
 ) -> Callable[..., None]:
     """A command that prints findings: as a view, or as one line for Nagios."""
@@ -86,7 +91,7 @@ def _view(name: str, found: Sequence[Finding], *, nagios: bool) -> View:
                 status=Exit.UNHEALTHY if worst else Exit.DONE)
 
 
-def _level(value: float, warning: float, critical: float) -> Level:
+def level_of(value: float, warning: float, critical: float) -> Level:
     if value >= critical:
         return Level.CRITICAL
     return Level.WARNING if value >= warning else Level.OK
@@ -106,7 +111,7 @@ def _thresholds(unit: str, warning: float, critical: float) -> Callable[[Any], A
 
 
 @check_group.command("ready")
-@_check
+@finds
 async def ready_command(admin: AsyncAdmin) -> Sequence[Finding]:
     """Every broker that is registered answers."""
     clusters = await admin.clusters()
@@ -134,7 +139,7 @@ async def _ready(
 @check_group.command("lag")
 @group_option(help="Only this group.")
 @_thresholds("messages", 10_000, 100_000)
-@_check
+@finds
 async def lag_command(
     admin: AsyncAdmin, group: str | None, warning: float, critical: float,
 ) -> Sequence[Finding]:
@@ -143,41 +148,83 @@ async def lag_command(
     for backlog in await admin.backlogs():
         if group in (None, backlog.group) and not is_system_group(backlog.group):
             lags[backlog.group] = lags.get(backlog.group, 0) + backlog.total
-    return [Finding(name, _level(lag, warning, critical), lag, f"{units.count(lag)} messages")
+    return [Finding(name, level_of(lag, warning, critical), lag, f"{units.count(lag)} messages")
             for name, lag in sorted(lags.items())]
+
+
+@check_group.command("stalled")
+@group_option(help="Only this group.")
+@click.option("--for", "watched_s", type=Duration(0.1, STALLED_MAX_S), default="30s",
+              show_default=True, help="How long offsets are watched; clients commit every 5 s.")
+@finds
+async def stalled_command(
+    admin: AsyncAdmin, group: str | None, watched_s: float,
+) -> Sequence[Finding]:
+    """
+    No group stands still: messages wait for it, and it commits nothing.
+
+    Offsets are read twice. A queue is critical when its lag has grown meanwhile, else a warning.
+    """
+    before = await _lags(admin, group)
+    await pause(watched_s)
+    after = await _lags(admin, group)
+    found = []
+    for place, now in sorted(after.items()):
+        was = before.get(place)
+        if was is None or now.lag <= 0 or was.lag <= 0 or (
+                now.consumer_offset != was.consumer_offset):
+            continue
+        name, topic, broker, queue_id = place
+        grown = now.lag - was.lag
+        found.append(Finding(
+            f"{name} {topic} {broker}/{queue_id}", Level.CRITICAL if grown > 0 else Level.WARNING,
+            now.lag, f"{units.count(now.lag)} messages, {units.count(grown)} more than "
+                     f"{units.age(watched_s)} ago, nothing committed since"))
+    return found or [Finding(group or "all groups", Level.OK, 0, "no queue stands still")]
+
+
+async def _lags(
+    admin: AsyncAdmin, group: str | None,
+) -> dict[tuple[str, str, str, int], QueueLag]:
+    """By group, topic, broker and queue."""
+    return {(backlog.group, one.queue.topic, one.queue.broker_name, one.queue.queue_id): one
+            for backlog in await admin.backlogs()
+            if group in (None, backlog.group) and not is_system_group(backlog.group)
+            for one in backlog.queues}
 
 
 @check_group.command("dlq")
 @group_option(help="Only this group.")
 @_thresholds("dead letters", 1, 1_000)
-@_check
+@finds
 async def dlq_command(
     admin: AsyncAdmin, group: str | None, warning: float, critical: float,
 ) -> Sequence[Finding]:
     """No group has too many dead letters."""
     return [Finding(stats.topic.removeprefix(DLQ_PREFIX),
-                    _level(stats.message_count, warning, critical), stats.message_count,
+                    level_of(stats.message_count, warning, critical), stats.message_count,
                     f"{units.count(stats.message_count)} dead letters")
             for stats in await dead_letter_stats(admin, group=group)]
 
 
 @check_group.command("disk")
 @_thresholds("percent", 75, 90)
-@_check
+@finds
 async def disk_command(
     admin: AsyncAdmin, warning: float, critical: float,
 ) -> Sequence[Finding]:
     """No broker's disk is too full."""
-    found = []
     statuses = await admin.cluster_status()
-    for one in statuses:
-        name = f"{one.broker_name} id {one.broker_id}"
-        if one.disk_ratio < 0:
-            found.append(Finding(name, Level.UNKNOWN, None, "does not tell how full its disk is"))
-            continue
-        percent = round(one.disk_ratio * 100, 1)
-        found.append(Finding(name, _level(percent, warning, critical), percent,
-                             f"{percent} % used"))
+    found = [disk_finding(one, warning, critical) for one in statuses]
     found += [Finding(one.name, Level.UNKNOWN, None, f"no answer: {one.error}")
               for one in statuses.unreachable]
     return found
+
+
+def disk_finding(one: BrokerStatus, warning: float, critical: float) -> Finding:
+    """How full the disk of a broker is, in percent."""
+    name = f"{one.broker_name} id {one.broker_id}"
+    if one.disk_ratio < 0:
+        return Finding(name, Level.UNKNOWN, None, "does not tell how full its disk is")
+    percent = round(one.disk_ratio * 100, 1)
+    return Finding(name, level_of(percent, warning, critical), percent, f"{percent} % used")

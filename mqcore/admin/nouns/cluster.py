@@ -14,6 +14,7 @@ from mqcore.admin.nouns.definitions import (
     read_file,
     to_toml,
 )
+from mqcore.admin.nouns.health import health_command
 from mqcore.admin.nouns.parameters import cluster_option, topic_option
 from mqcore.admin.shell import units
 from mqcore.admin.shell.exits import Exit
@@ -25,7 +26,10 @@ from mqcore.client.admin import BrokerStatus
 
 @click.group("cluster")
 def cluster_group() -> None:
-    """The cluster: show, test, export, diff, apply."""
+    """The cluster: show, health, test, export, diff, apply."""
+
+
+cluster_group.add_command(health_command)
 
 
 BROKERS = (

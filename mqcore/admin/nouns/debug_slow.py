@@ -2,41 +2,17 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from typing import Any, Final
 
 import click
 
 from mqcore.admin.lines import say
+from mqcore.admin.shell.durations import Duration
 from mqcore.admin.shell.exits import Exit
 from mqcore.admin.slow import SlowTrace, lines, the_run
 
 SHOWN = 10
 SECONDS_MAX = 3600.0
-
-
-class Duration(click.ParamType):
-    """A number and its unit: `500us`, `5ms`, `30s`, `2m`; seconds."""
-
-    name = "duration"
-    UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-
-    def __init__(self, least: float, most: float) -> None:
-        self.least, self.most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None,
-                ctx: click.Context | None) -> float:
-        """Seconds."""
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(us|ms|s|m)", value, re.ASCII)
-        if found is not None:
-            seconds = float(found[1]) * self.UNITS[found[2]]
-            if self.least <= seconds <= self.most:
-                return seconds
-        self.fail(f"{value!r}: expected a number and us, ms, s or m, from {self.least:g} s to "
-                  f"{self.most:g} s", param, ctx)
 
 
 @click.command("slow")
