@@ -40,6 +40,11 @@ class Alert:
     means: str
     do: str
 
+    @property
+    def section(self) -> str:
+        """Its section of the run-book, as a link from docs/."""
+        return f"runbook.md#mqcore{self.name.lower()}"
+
 
 ALERTS = (
     Alert("Down", 'up{job="mqcore"} == 0', "1m", "critical",
@@ -65,7 +70,7 @@ ALERTS = (
           "A transaction is undecided for ten minutes.", "`mqcore transaction ls`"),
     Alert("DiskFills", "predict_linear(mqcore_disk_free_bytes[1h], 4 * 3600) < 0", "10m",
           "warning", "At the rate of the last hour the disk is full within four hours.",
-          "[retention.md](retention.md); `mqcore broker gc BROKER` deletes expired files now"),
+          "[retention.md](retention.md); `mqcore broker gc -b BROKER` deletes expired files now"),
     Alert("FlushSlow", "histogram_quantile(0.99, sum by (cluster, node_id, le) "
           "(rate(mqcore_flush_seconds_bucket[5m]))) > 0.5", "5m", "warning",
           "One sync of the log in a hundred takes more than half a second.",
@@ -77,7 +82,7 @@ ALERTS = (
           "No name server took the broker's last registration: clients lose its route.",
           "`mqcore check ready`; `broker.namesrv_addrs`"),
     Alert("SlaveBehind", "mqcore_slave_lag_seconds > 60", "1m", "warning",
-          "A slave lacks what was stored a minute ago.", "`mqcore replication status`"),
+          "A slave lacks what was stored a minute ago.", "`mqcore replication status BROKER`"),
     Alert("SeriesFolded", "mqcore_metrics_folded > 0", "1h", "warning",
           "Topics or groups have no series of their own.",
           "raise `http.metrics_topics_max` or `http.metrics_groups_max`"),
@@ -142,7 +147,7 @@ def rules() -> str:
     group = {"name": "mqcore", "rules": [{
         "alert": f"Mqcore{one.name}", "expr": one.fires, "for": one.after,
         "labels": {"severity": one.severity},
-        "annotations": {"summary": one.means, "description": one.do},
+        "annotations": {"summary": one.means, "description": one.do, "runbook": one.section},
     } for one in ALERTS]}
     return str(yaml.safe_dump({"groups": [group]}, sort_keys=False, width=100))
 
@@ -169,7 +174,7 @@ def board() -> str:
 def document(text: str) -> str:
     """The document with the current table at its end."""
     return text[:text.index(HEAD)] + HEAD + "".join(
-        f"| `Mqcore{one.name}` | {one.means} | {one.do} |\n" for one in ALERTS)
+        f"| [`Mqcore{one.name}`]({one.section}) | {one.means} | {one.do} |\n" for one in ALERTS)
 
 
 if __name__ == "__main__":

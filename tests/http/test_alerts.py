@@ -87,7 +87,8 @@ def test_each_alert_fires_and_is_silent_when_all_is_well(tmp_path: Path) -> None
         minutes = max(int(value.rpartition("x")[2]) for value in series.values())
         (alert,) = [one for one in alerts.ALERTS if one.name == name]
         expected = [{"exp_labels": {"severity": alert.severity, **labels(name, series)},
-                     "exp_annotations": {"summary": alert.means, "description": alert.do}}]
+                     "exp_annotations": {"summary": alert.means, "description": alert.do,
+                                         "runbook": f"runbook.md#mqcore{name.lower()}"}}]
         cases.append({
             "interval": "1m", "input_series": rows(series), "alert_rule_test": [{
                 "eval_time": f"{minutes}m", "alertname": f"Mqcore{name}",
