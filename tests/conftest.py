@@ -50,7 +50,8 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Before any `-m` is looked at."""
     top = Path(__file__).parent
-    if item.path.is_relative_to(top) and is_rare(item.path.relative_to(top)):
+    case = getattr(getattr(item, "callspec", None), "id", "")
+    if item.path.is_relative_to(top) and is_rare(item.path.relative_to(top), case):
         item.add_marker(pytest.mark.rare)
 
 

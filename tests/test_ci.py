@@ -140,6 +140,10 @@ def test_files_that_are_left_to_ci_exist() -> None:
     assert is_rare(PurePath("client/test_guide.py"))
     assert not is_rare(PurePath("interop/test_send_and_consume.py"))
     assert not is_rare(PurePath("client/test_guides.py"))
+    assert is_rare(PurePath("patterns/test_outbox.py"), "late-postgresql")
+    assert not is_rare(PurePath("patterns/test_outbox.py"), "late-sqlite")
+    assert is_rare(PurePath("client/admin/test_acl.py"), "stock")
+    assert not is_rare(PurePath("client/admin/test_acl.py"), "mqcore")
 
 
 def test_all_that_tests_ask_for_is_installed_by_ci() -> None:
