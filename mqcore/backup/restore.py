@@ -204,8 +204,7 @@ def _finish(root: Path, manifest: Manifest, until: Until,
     log = RestingLog.restored(root, manifest)
     cut = until.cut(log)
     undone = places.deliveries(root, log, cut)
-    if cutting.ends_lives(log.folders, log.segment_bytes, cut, log.end):
-        cutting.remove_queues(root)
+    revives = cutting.ends_lives(root, log.folders, log.segment_bytes, cut, log.end)
     cutting.cut_log(LogFolders((root / LOG,), store=root), manifest.segment_bytes, cut)
     entries = cutting.cut_queues(root, cut)
     cutting.cut_index(root, cut)
@@ -215,6 +214,8 @@ def _finish(root: Path, manifest: Manifest, until: Until,
     restored_mark.mark(root)
     last_ms = places.last_time(log, cut)
     checkpoint.write(root / "checkpoint", Checkpoint(log_time_ms=last_ms))
+    if revives:
+        cutting.begin_anew(root)
     report, rebuilt = _verified(root, manifest, cut, delay_levels_ms)
     offsets = tables.trim(root, log, tables.ends_of(report.queues), tables.Cut(
         cut, last_ms, undone))

@@ -369,16 +369,16 @@ def _cut(store: Path, log: LogFolders, segment_bytes: int, position: int, end: i
     what is cut, that start looks at everything.
     """
     abort = store / "abort"
-    revives = cutting.ends_lives(log, segment_bytes, position, end)
-    in_order = last_run.read(abort).clean and not revives
+    in_order = last_run.read(abort).clean
     files.write_atomically(abort, b"")
     for name in (QUEUE_ENDS, OWN_OFFSETS_FILE, f"{OWN_OFFSETS_FILE}.bak"):
         path = store / "config" / name           # they speak of what is cut, too
         if path.exists():
             files.unlink(path)
     checkpoint.write(store / "checkpoint", Checkpoint())
-    if revives:
-        cutting.remove_queues(store)
+    if cutting.ends_lives(store, log, segment_bytes, position, end):
+        cutting.begin_anew(store)
+        in_order = False
     cutting.cut_queues(store, position)
     cutting.cut_index(store, position)
     cutting.cut_log(log, segment_bytes, position)

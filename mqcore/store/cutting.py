@@ -4,6 +4,7 @@ queues and index say nothing of what lay behind.
 """
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Final
@@ -11,10 +12,12 @@ from typing import Final
 import numpy as np
 
 from mqcore.layout import CQ_FILLER_RECORD_SIZE, LIVES_SEAL
-from mqcore.store import files
+from mqcore.store import checkpoint, files
+from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.index import files as index_files
 from mqcore.store.log.folders import LogFolders
-from mqcore.store.paths import queue_folders, remove_queue
+from mqcore.store.paths import RESTARTS_FILE, queue_folders
+from mqcore.store.recovery import queue_ends
 from mqcore.store.verify.scan import LogScan
 from mqcore.wire.codes import LIVES_TOPIC
 from mqcore.wire.records import decode_record
@@ -22,6 +25,7 @@ from mqcore.wire.records import decode_record
 ENTRY: Final = np.dtype([("position", ">i8"), ("size", ">i4"), ("tag", ">i8")])
 SUM: Final = np.dtype([("end", ">u4"), ("crc", ">u4")])
 QUEUES: Final = "consumequeue"
+CONFIG: Final = "config"
 INDEX: Final = "index"
 
 
@@ -47,7 +51,7 @@ def _cut_sums(path: Path, end: int) -> None:
     within = (sums["end"] > 0) & (sums["end"] <= end)
     count = len(sums) if within.all() else int(np.argmin(within))
     if count < len(sums) and sums["end"][count] > end and sums["crc"][count] == 0:
-        _put_sum(path, count, end)               # of many records: nothing is known of them
+        _put_sum(path, count, end)               # of many records: nothing else is known
         count += 1
     if count * SUM.itemsize < len(raw):
         with files.opened(path, os.O_WRONLY) as fd:
@@ -59,23 +63,38 @@ def _put_sum(path: Path, number: int, end: int) -> None:
         files.write_all(fd, np.array([(end, 0)], SUM).tobytes(), number * SUM.itemsize)
 
 
-def ends_lives(log: LogFolders, segment_bytes: int, cut: int, end: int) -> bool:
+def ends_lives(root: Path, log: LogFolders, segment_bytes: int, cut: int, end: int) -> bool:
     """
-    Whether lives of queues end in what is cut (queue/lives.pxd): the log that is left has records
-    of queues whose files are gone.
+    Whether lives of queues end in what is cut, by a marker (queue/lives.pxd) or by a removal that
+    this broker made by itself: the log that is left has records of queues whose files are gone.
     """
     scan = LogScan(log.text(), [(start, segment_bytes) for start, _ in log.segments()], start=cut,
                    stop=end, topic=LIVES_TOPIC.encode())
     while (raw := scan.next()) is not None:
         if decode_record(raw).prepared_transaction_offset == LIVES_SEAL:
             return True
-    return False
+    return any(position > cut for position in _own_removals(root))
 
 
-def remove_queues(root: Path) -> None:
-    """All queues: the next start writes them anew from the log. Raises OSError."""
-    for topic, queue_id, _ in list(queue_folders(root / QUEUES)):
-        remove_queue(root / QUEUES, topic, queue_id, None)
+def _own_removals(root: Path) -> list[int]:
+    """Where the lives of queues begin that a slave removed by itself, or an earlier version."""
+    try:
+        kept = json.loads(files.read(root / CONFIG / RESTARTS_FILE))["restarts"]
+        return [int(position) for position in kept.values()]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return []                                # a start says what is wrong with it
+
+
+def begin_anew(root: Path) -> None:
+    """
+    Before a log is cut in which lives end: the next start writes all queues anew from the log that
+    is left. Queues that this broker has removed by itself come back, too. Raises OSError.
+    """
+    files.write_atomically(root / "abort", b"")
+    checkpoint.write(root / "checkpoint", Checkpoint())
+    for name in (RESTARTS_FILE, f"{RESTARTS_FILE}.bak", queue_ends.NAME):
+        if (root / CONFIG / name).exists():
+            files.unlink(root / CONFIG / name)
 
 
 def cut_queues(root: Path, cut: int) -> int:

@@ -15,6 +15,7 @@ from mqcore.layout import QUEUE_ID_END, TOPIC_LENGTH_MAX
 from mqcore.store import files as disk
 
 FOLDER_NAME_BYTES_MAX = TOPIC_LENGTH_MAX
+RESTARTS_FILE = "queueRestarts.json"           # of config/: mqcore/broker/tables/queue_restarts.py
 FILE_NAME = re.compile(r"[0-9]{20}")
 _QUEUE_ID = re.compile(r"0|[1-9][0-9]{0,4}")
 _FORBIDDEN = re.compile("[/\0\x01\x02]")       # the last two part properties

@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.participants import COORDINATOR
-from mqcore.replication import epochs
-from mqcore.replication import rejoin as rejoins
-from mqcore.replication.epochs import Epoch, History, Standing, State
-from mqcore.replication.greeting import Greeting
-from mqcore.replication.log_bytes import log_crc
 from mqcore.shm.retention import QueueLives
-from mqcore.store import cutting, last_run
-from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.paths import remove_queue
 from mqcore.store.probes import append_probe
@@ -333,31 +326,6 @@ def test_all_copies_of_a_log_have_the_same_queues(seed: int, marks: bool, tmp_pa
     for name, copy in copies.items():
         assert copy.bodies() == wanted, name
         assert copy.nexts() == {queue: len(bodies) for queue, bodies in wanted.items()}, name
-
-
-def test_a_cut_before_a_marker_gives_its_queues_back(leader: Leader, tmp_path: Path) -> None:
-    leader.send(("a", 0), 12)
-    kept = {queue: list(bodies) for queue, bodies in leader.kept.items()}
-    cut = leader.end
-    leader.send(("b", 0), 3)
-    assert leader.remove(("a", 0)) == 0
-    leader.send(("a", 0), 2)
-    leader.dispatch()
-    root, end = leader.root, leader.end
-    log = LogFolders((root / "commitlog",), store=root)
-    assert cutting.ends_lives(log, SEGMENT, cut, end)
-    assert not cutting.ends_lives(log, SEGMENT, end, end)
-
-    size = log.segments()[0][1].stat().st_size
-    start = (cut - 1) // size * size
-    first = Epoch(1, 0, "first", 1)
-    epochs.write(root, Standing(History("a" * 32, (first,)), State.LEADS))
-    greeting = Greeting(cut, start, cut, log_crc(log, start, cut, size), "b", "c", size,
-                        History("a" * 32, (first, Epoch(2, cut, "second", 2))))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rejoins, "greeted", lambda *_: greeting)
-        assert rejoins.rejoin_at(root, log, ("master", 1), end, 0).position == cut
-    assert Copy(root, clean=last_run.read(root / "abort").clean).bodies() == kept
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["ends are known", "they are not"])

@@ -64,6 +64,43 @@ def test_records_of_a_topic_that_was_made_again_are_not_missing(tmp_path: Path) 
     assert report.figures["records"] == 6
 
 
+@pytest.mark.parametrize("again", [0, 2], ids=["not yet", "with messages"])
+def test_a_queue_that_a_marker_ended_misses_no_entry(tmp_path: Path, again: int) -> None:   # VQ3
+    """Its topic is there again, and the messages of the life that is over are still in the log."""
+    leader = Leader(tmp_path / "store")
+    for queue in (("a", 0), ("a", 1), ("b", 0)):
+        leader.send(queue, 3)
+    assert leader.remove(("a", 0), ("a", 1), ("gone", 7)) == 0
+    for _ in range(again):
+        leader.send(("a", 1))
+    leader.dispatch()
+    (leader.root / "config").mkdir()
+    (leader.root / "config/topics.json").write_text('{"topicConfigTable":{"a":{},"b":{}}}')
+
+    report = verify(leader.root)
+    assert [one.text for one in report.findings if "consumequeue" in one.file] == []
+    assert {queue["topic"]: queue["superseded"] for queue in report.queues
+            if queue["queueId"] == 0} == {"a": 3, "b": 0, "rmq_sys_queue_lives": 0}
+
+
+def test_numbers_behind_a_marker_begin_at_0(tmp_path: Path) -> None:                          # VQ3
+    leader = Leader(tmp_path / "store")
+    leader.send(("a", 0), 3)
+    assert leader.remove(("a", 0)) == 0
+    leader.send(("a", 0), 2)
+    end = leader.end
+    leader.dispatch()
+    (path,) = leader.run.log_folder.iterdir()
+    data = bytearray(path.read_bytes())
+    for record in leader.run.records(end):
+        if record.get("body") in leader.kept["a", 0]:
+            at = int(record["physicalOffset"]) + 20            # its queue offset
+            data[at:at + 8] = (int.from_bytes(data[at:at + 8], "big") + 1).to_bytes(8, "big")
+    path.write_bytes(data)
+    shutil.rmtree(leader.root / "checksums")
+    assert [one.text for one in verify(leader.root).findings if "expected 0" in one.text] != []
+
+
 def test_older_records_behind_damage_that_no_queue_knows_are_no_part_of_the_log(           # VL1
     run: Run,
 ) -> None:

@@ -14,9 +14,18 @@ from mqcore.layout cimport QueueEntry
 from mqcore.shm.segment cimport Shm
 from mqcore.store.record cimport RecordView
 
+cdef struct MarkedQueue:               # of one line of a marker
+    const uint8_t* topic
+    int32_t topic_length
+    int32_t queue_id                   # -1: the line names no queue
+
 cdef bint is_lives_topic(const uint8_t* topic, int32_t length) noexcept nogil
 # A record whose topic is LIVES_TOPIC.
 cdef bint is_marker(const RecordView* record) noexcept nogil
+# The queue that the marker's line at `at` names, up to `end`, where the body ends; returns where the
+# next line begins.
+cdef const uint8_t* marker_line(const uint8_t* at, const uint8_t* end,
+                                MarkedQueue* found) noexcept nogil
 # Whether a life of the queue ended at `position` (QL4). is_running: the dispatcher is to delete its
 # files (retention.pyx, Q3), and hears by lives_tell.
 cdef bint life_end(QueueEntry* queue, int64_t position, bint is_running) noexcept nogil

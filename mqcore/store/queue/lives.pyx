@@ -40,40 +40,44 @@ cdef bint life_end(QueueEntry* queue, int64_t position, bint is_running) noexcep
 cdef int32_t lives_end(Shm* shm, const RecordView* marker, bint is_running, bint adds) noexcept nogil:
     cdef const uint8_t* at = marker.body
     cdef const uint8_t* end = marker.body + marker.body_length
-    cdef const uint8_t* stop
+    cdef MarkedQueue found
     cdef int32_t ended = 0, queue
+    cdef uint64_t hash
     while at < end:
-        stop = <const uint8_t*>memchr(at, c'\n', end - at)
-        if stop == NULL:
-            stop = end
-        queue = queue_of_line(shm, at, stop, adds)
+        at = marker_line(at, end, &found)
+        if found.queue_id < 0:
+            continue
+        hash = queue_hash(name_hash(found.topic, found.topic_length, 0), found.queue_id)
+        queue = (
+            queue_find_or_add(shm, found.topic, found.topic_length, found.queue_id, hash) if adds
+            else queue_find(shm, found.topic, found.topic_length, found.queue_id, hash))
         if queue >= 0:
             ended += life_end(&shm.queues[queue], marker.log_position, is_running)
-        at = stop + 1
     return ended
 
 
-cdef int32_t queue_of_line(Shm* shm, const uint8_t* at, const uint8_t* end,
-                           bint adds) noexcept nogil:
-    """The number of the queue that `topic@queueId` names; below 0: there is none."""
-    cdef const uint8_t* digits = end
-    cdef const uint8_t* digit
-    cdef int32_t queue_id = 0, length
-    cdef uint64_t hash
+cdef const uint8_t* marker_line(const uint8_t* at, const uint8_t* end,
+                                MarkedQueue* found) noexcept nogil:
+    cdef const uint8_t* stop = <const uint8_t*>memchr(at, c'\n', end - at)
+    cdef const uint8_t* digits
+    cdef int32_t queue_id = 0
+    if stop == NULL:
+        stop = end
+    digits = stop
+    found.topic = at
+    found.queue_id = -1
     while digits > at and is_digit((digits - 1)[0]):
         digits -= 1
-    if digits == end or digits <= at or (digits - 1)[0] != c'@':
-        return -1
-    digit = digits
-    while digit < end:
-        queue_id = queue_id * 10 + digit[0] - c'0'
+    if digits == stop or digits <= at or (digits - 1)[0] != c'@':
+        return stop + 1
+    found.topic_length = <int32_t>(digits - 1 - at)
+    while digits < stop:
+        queue_id = queue_id * 10 + digits[0] - c'0'
         if queue_id >= QUEUE_ID_END:
-            return -1
-        digit += 1
-    length = <int32_t>(digits - 1 - at)
-    hash = queue_hash(name_hash(at, length, 0), queue_id)
-    return (queue_find_or_add(shm, at, length, queue_id, hash) if adds
-            else queue_find(shm, at, length, queue_id, hash))
+            return stop + 1
+        digits += 1
+    found.queue_id = queue_id
+    return stop + 1
 
 
 cdef void lives_tell(Shm* shm) noexcept nogil:

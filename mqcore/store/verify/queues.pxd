@@ -5,7 +5,8 @@
 #   VQ2  An entry has one position, so each matched record has an entry of its own: a queue whose
 #        live entries are as many as its matched records has no other entries (queue_scan).
 #   VQ3  A topic that was removed and made again starts its numbers anew: a record whose entry
-#        belongs to a later record of the same number is superseded, not missing.
+#        belongs to a later record of the same number is superseded, not missing. So is one without
+#        an entry whose queue's life a marker ends (lives QL1), whatever comes behind it.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport DELAY_LEVEL_MAX, TOPIC_LENGTH_MAX

@@ -12,6 +12,7 @@ from mqcore.layout cimport (
     SYS_FLAG_ROLLBACK,
     SYS_FLAG_TRANSACTION_MASK,
 )
+from mqcore.store.queue.lives cimport MarkedQueue, is_marker, marker_line
 from mqcore.store.record cimport (
     PARSE_BLANK,
     PARSE_RECORD,
@@ -116,6 +117,26 @@ cdef void expect_side_queues(Walk* w, const RecordView* record, const Properties
         digits = digit + 1
 
 
+cdef void end_lives(Walk* w, const RecordView* marker) noexcept nogil:
+    """Records before a marker that have no entry miss none (queues VQ3)."""
+    cdef const uint8_t* at = marker.body
+    cdef const uint8_t* end = marker.body + marker.body_length
+    cdef MarkedQueue found
+    cdef QueueCheck* queue
+    cdef int32_t number
+    while at < end:
+        at = marker_line(at, end, &found)
+        number = -1
+        if found.queue_id >= 0:
+            number = queue_number(&w.queues, found.topic, found.topic_length, found.queue_id, False)
+        if number < 0:
+            continue
+        queue = &w.queues.queues[number]
+        queue.superseded += queue.missing
+        queue.missing = 0
+        queue.next_offset = 0
+
+
 cdef void take(Walk* w, const uint8_t* at, const RecordView* record) noexcept nogil:
     cdef int32_t kind = record.sys_flag & SYS_FLAG_TRANSACTION_MASK
     cdef Properties p
@@ -139,6 +160,8 @@ cdef void take(Walk* w, const uint8_t* at, const RecordView* record) noexcept no
         if number >= 0:
             note_numbers(w, &w.queues.queues[number], number, record)
             queue_expect(&w.queues, number, record.queue_offset, record, &expected)
+        if is_marker(record):
+            end_lives(w, record)
         if p.names.value_length and p.offsets.value_length:
             expect_side_queues(w, record, &p, &expected)
     else:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.store import clock_file
+from mqcore.store.paths import RESTARTS_FILE
 from mqcore.store.recovery import queue_ends
 
 
@@ -33,7 +34,7 @@ class StoreFiles:
 
     @property
     def restarts(self) -> Path:
-        return self.root / "config" / "queueRestarts.json"
+        return self.root / "config" / RESTARTS_FILE
 
     @property
     def queue_ends(self) -> Path:
