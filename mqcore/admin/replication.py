@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
+import posix_ipc
 
 from mqcore.admin.lines import say
 from mqcore.admin.shell.connection import Connection, connects
+from mqcore.admin.shell.runner import LocalPlan, at_a_terminal, changes_here
+from mqcore.admin.shell.view import Text, View
 from mqcore.admin.store import json_option, log_option, store_argument
 from mqcore.backup.errors import BackupError
 from mqcore.backup.tables import settle_again
@@ -34,6 +37,7 @@ from mqcore.replication.identity import IDENTITY_FILE
 from mqcore.replication.key import cluster_key
 from mqcore.replication.peers import PeerError, PeerState, states
 from mqcore.replication.rejoin import Overtaken, RejoinError, rejoin
+from mqcore.replication.side_files import FOLDER
 from mqcore.shm.members import MEMBER_ID_MAX
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.store import ownership
@@ -134,8 +138,9 @@ def _rows(found: dict[str, PeerState | PeerError]) -> list[dict[str, Any]]:
 @click.option("--force", is_flag=True, help="Also when another broker has more of the log.")
 @log_option
 @connects
+@changes_here
 def promote_command(connection: Connection, store: Path, log_folders: LogFolders | None, *,
-                    synchronous: bool, force: bool) -> None:
+                    synchronous: bool, force: bool) -> LocalPlan:
     """
     Make a master of the slave with STORE, which begins an epoch at the end of its log.
 
@@ -148,7 +153,8 @@ def promote_command(connection: Connection, store: Path, log_folders: LogFolders
         if not force:
             _check_most(store, pid, log_folders, connection)
 
-    _change(store, lambda standing: promoted(standing, synchronous=synchronous), "master", check)
+    return _plan(store, lambda standing: promoted(standing, synchronous=synchronous), "master",
+                 check)
 
 
 def _check_most(store: Path, pid: int, log_folders: LogFolders | None,
@@ -193,6 +199,8 @@ def log_range(store: Path, pid: int, log_folders: LogFolders | None) -> tuple[in
             try:
                 state = Segment.attach(run).log_state()
                 return state["first"], state["published"]
+            except posix_ipc.ExistentialError:        # it has just ended: the files say it
+                break
             except (LayoutError, PermissionError) as error:
                 raise click.ClickException(f"process {pid}, which runs on {store}, cannot be "
                                            f"looked into: {error}") from error
@@ -214,7 +222,8 @@ def log_range(store: Path, pid: int, log_folders: LogFolders | None) -> tuple[in
 @replication_group.command("demote")
 @store_argument
 @broker_id_option
-def demote_command(store: Path, broker_id: int | None) -> None:
+@changes_here
+def demote_command(store: Path, broker_id: int | None) -> LocalPlan:
     """
     Make a slave of the master with STORE; the other one has to be promoted. A slave gets another
     id, by --broker-id.
@@ -227,12 +236,15 @@ def demote_command(store: Path, broker_id: int | None) -> None:
             raise RoleError("it is a slave already: --broker-id gives it another id")
         return demoted(standing, broker_id)
 
-    _change(store, change, "slave")
+    return _plan(store, change, "slave")
 
 
-def _change(store: Path, change: Callable[[Standing], Standing], role: str,
-            check: Callable[[int], None] | None = None) -> None:
-    """check: what has to be so before; of the process that runs on the store, 0: none does."""
+def _plan(store: Path, change: Callable[[Standing], Standing], role: str,
+          check: Callable[[int], None] | None = None) -> LocalPlan:
+    """
+    check: a look at the other brokers, before anything is asked; it gets the process that runs on
+    the store, 0: none does.
+    """
     if (store / IDENTITY_FILE).exists():
         raise click.ClickException(
             f"{store} takes part in elections (failover.enable), which alone say who leads: stop "
@@ -242,19 +254,37 @@ def _change(store: Path, change: Callable[[Standing], Standing], role: str,
         pid = _supervisor(store)
         if check is not None:
             check(pid)
-        with epochs.held(store):
-            standing = epochs.read(store)
-            if standing is None:
-                raise click.ClickException(
-                    f"{store} has no epochs: it followed no master of mqcore, and is what its "
-                    "settings say (replication.role)")
-            epochs.write(store, change(standing))
+        before = _known(store)
+        after = change(before)
     except (EpochsError, RoleError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    if pid and _told(pid):
-        say(f"process {pid}, which runs on {store}, begins anew as a {role}")
-    else:
-        say(f"the next start on {store} is that of a {role}")
+    document = {"store": str(store), "role": role, "pid": pid or None,
+                "epochBefore": before.history.last.number, "epoch": after.history.last.number}
+    when = (f"process {pid}, which runs on it, begins anew" if pid > 0
+            else "at the next start of a broker on it")
+    line = f"make a {role} of {store} ({when})"
+
+    def work() -> View:
+        try:
+            pid = _supervisor(store)                  # it may have begun while a person read
+            with epochs.held(store):
+                epochs.write(store, change(_known(store)))
+        except (EpochsError, RoleError, OSError) as error:
+            raise click.ClickException(str(error)) from error
+        done = (f"process {pid}, which runs on {store}, begins anew as a {role}"
+                if pid and _told(pid) else f"the next start on {store} is that of a {role}")
+        return View(document, [Text([done])])
+
+    return LocalPlan(View(document, [Text([line])]), work, line, str(store))
+
+
+def _known(store: Path) -> Standing:
+    standing = epochs.read(store)
+    if standing is None:
+        raise click.ClickException(
+            f"{store} has no epochs: it followed no master of mqcore, and is what its settings say "
+            "(replication.role)")
+    return standing
 
 
 def _supervisor(store: Path) -> int:
@@ -291,10 +321,12 @@ def _command_of(pid: int) -> bytes:
               help="The secret key of the account that the master asks slaves for, in its first "
                    "line (acl.client_secret_key_file).")
 @log_option
+@click.option("--dry-run", "dry", is_flag=True, help="Say what would be cut, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def rejoin_command(store: Path, master: str, broker_id: int | None,
                    log_folders: LogFolders | None, secret_key_file: TextIO | None, *, force: bool,
-                   as_json: bool) -> None:
+                   dry: bool, yes: bool, as_json: bool) -> None:
     """
     Make a slave of STORE, which no broker uses meanwhile and which was overtaken.
 
@@ -304,29 +336,40 @@ def rejoin_command(store: Path, master: str, broker_id: int | None,
     secret = "" if secret_key_file is None else secret_key_file.readline().rstrip("\r\n")
     key = cluster_key(secret) if secret else b""
     way = _way(master)
-    try:
-        found = rejoin(store, split_address(way.name_servers[0]), broker_id, log_folders,
-                       partial(settle_again, store), force=force, key=key, tls=way.ssl_context())
-    except StoreInUseError as error:
-        raise click.ClickException(f"{error}; stop it first") from error
-    except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,
-            OSError) as error:
-        raise click.ClickException(str(error)) from error
+
+    def run(*, dry: bool) -> Overtaken:
+        try:
+            return rejoin(store, split_address(way.name_servers[0]), broker_id, log_folders,
+                          partial(settle_again, store), force=force, key=key,
+                          tls=way.ssl_context(), dry=dry)
+        except StoreInUseError as error:
+            raise click.ClickException(f"{error}; stop it first") from error
+        except (RejoinError, OtherLogError, EpochsError, BackupError, ClientError,
+                OSError) as error:
+            raise click.ClickException(str(error)) from error
+
+    if not dry and not yes:
+        question = f"make a slave of {store}"
+        at_a_terminal(question)
+        say(_story(store, run(dry=True)), err=True)
+        click.confirm(printable(f"{question}?"), abort=True, err=True)
+    found = run(dry=dry)
     if as_json:
         click.echo(json.dumps({
             "position": found.position, "end": found.end, "messages": found.messages,
-            "topics": found.topics, "master": found.master,
+            "topics": found.topics, "master": found.master, **({"dryRun": True} if dry else {}),
             "sideFile": None if found.side_file is None else str(found.side_file)}))
         return
     say(_story(store, found))
 
 
 def _story(store: Path, found: Overtaken) -> list[str]:
-    if found.side_file is None:
-        return [f"all of the log is the master's ({found.master}): nothing is cut",
-                f"the next start on {store} is that of a slave"]
+    """Lines about a rejoin; one that was only tried has no side file."""
+    last = f"the next start on {store} is that of a slave"
+    if found.position == found.end:
+        return [f"all of the log is the master's ({found.master}): nothing is cut", last]
+    kept = (f"they are kept in {found.side_file}, and cut" if found.side_file is not None
+            else f"they go to a side file in {store}/{FOLDER}, and are cut")
     return [f"{found.messages} messages, log positions {found.position} to {found.end}, are not in "
             f"the log of {found.master}",
-            f"they are kept in {found.side_file}, and cut",
-            *(f"  {topic}: {count}" for topic, count in sorted(found.topics.items())),
-            f"the next start on {store} is that of a slave"]
+            kept, *(f"  {topic}: {count}" for topic, count in sorted(found.topics.items())), last]

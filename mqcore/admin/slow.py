@@ -208,9 +208,12 @@ class SlowTrace:
     """
 
     def __init__(self, name: str, over_us: int, most: int) -> None:
-        segment, supervisor = Segment.attach(name), int(name.rpartition("-")[2])
+        supervisor = int(name.rpartition("-")[2])
         try:
+            segment = Segment.attach(name)
             self._reader = TraceReader(segment)
+        except posix_ipc.ExistentialError:
+            raise Failure(f"the broker {name.lstrip('/')} has just ended") from None
         except BlockingIOError as error:
             raise Failure(str(error)) from None
         except OSError as error:

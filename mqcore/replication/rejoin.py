@@ -100,25 +100,27 @@ class Overtaken:
 
 def rejoin(store: Path, address: tuple[str, int], broker_id: int | None,
            log: LogFolders | None = None, before_cut: BeforeCut = _nothing, *,
-           force: bool = False, key: bytes = b"", tls: ssl.SSLContext | None = None) -> Overtaken:
+           force: bool = False, key: bytes = b"", tls: ssl.SSLContext | None = None,
+           dry: bool = False) -> Overtaken:
     """
     Make the store at rest one that follows the master whose HA port is at `address` (host, port),
     as slave `broker_id`, None: as demoted() has it; log: where the commit log lies, None: in
     STORE/commitlog; before_cut: what is to be done with the store's tables, once more after an
     interruption; force: also where that master was overtaken by this store; key: of the cluster's
     account, where the master asks for it (key.py); tls: what the link is made with, None: in the
-    clear. Raises RejoinError, StoreInUseError (a broker runs on it), OtherLogError, EpochsError,
-    OSError.
+    clear; dry: change nothing, and tell what would be cut. Raises RejoinError, StoreInUseError (a
+    broker runs on it), OtherLogError, EpochsError, OSError.
     """
-    lock = StoreLock(store, log, changes=True)
+    lock = StoreLock(store, log, changes=not dry)
     try:
-        return _verified(store, log, MasterPort(address, key, tls), broker_id, before_cut, force)
+        return _verified(store, log, MasterPort(address, key, tls), broker_id, before_cut, force,
+                         dry)
     finally:
         lock.release()
 
 
 def _verified(store: Path, log: LogFolders | None, master: MasterPort, broker_id: int | None,
-              before_cut: BeforeCut, force: bool) -> Overtaken:
+              before_cut: BeforeCut, force: bool, dry: bool) -> Overtaken:
     if log is None and not (store / LOG).is_dir():
         raise RejoinError(f"{store}: there is no {LOG} in this store: --commit-log says where it "
                           "is")
@@ -130,7 +132,7 @@ def _verified(store: Path, log: LogFolders | None, master: MasterPort, broker_id
     if damage is not None:
         raise RejoinError(f"the store is damaged, mqcore store repair first: {damage.line()}")
     return _cut_to(store, folders, demoted(standing, broker_id), master, report.figures["end"],
-                   _nothing if force else _check_newer, before_cut)
+                   _nothing if force else _check_newer, before_cut, dry=dry)
 
 
 def rejoin_at(store: Path, log: LogFolders, address: tuple[str, int], end: int, epoch: int,
@@ -154,7 +156,7 @@ def _standing(store: Path) -> Standing:
 
 
 def _cut_to(store: Path, log: LogFolders, follower: Standing, master: MasterPort, end: int,
-            check: CheckMaster, before_cut: BeforeCut) -> Overtaken:
+            check: CheckMaster, before_cut: BeforeCut, *, dry: bool = False) -> Overtaken:
     """follower: what the store is then; check: of each greeting, and whether something is cut."""
     theirs = greeted(master, end)
     position = common_end(follower.history, end, theirs.history, theirs.end)
@@ -172,7 +174,12 @@ def _cut_to(store: Path, log: LogFolders, follower: Standing, master: MasterPort
     found = Overtaken(position, end, 0, theirs.history.last.master)
     if position < end:
         last_ms = _check_cut(log, theirs.segment_bytes, position)
-        found = _keep(store, log, theirs, found)
+        found = _counted(log, theirs.segment_bytes, found)
+        _check_room(store, found)
+    if dry:
+        return found
+    if position < end:
+        found = _keep(store, log, theirs.segment_bytes, found)
         before_cut(log, theirs.segment_bytes, end, position)
     with epochs.held(store):             # first: a log that is cut in part leads no more
         epochs.write(store, follower)
@@ -311,30 +318,37 @@ def _check_cut(log: LogFolders, segment_bytes: int, position: int) -> int:
     return decode_record(last).store_timestamp_ms if last is not None else 0
 
 
-def _keep(store: Path, log: LogFolders, theirs: Greeting, found: Overtaken) -> Overtaken:
-    """The records that are to be cut, byte for byte, and what they are."""
-    segments = [(start, theirs.segment_bytes) for start, _ in log.segments()]
+def _counted(log: LogFolders, segment_bytes: int, found: Overtaken) -> Overtaken:
+    """With the messages that are to be cut."""
+    segments = [(start, segment_bytes) for start, _ in log.segments()]
     scan = LogScan(log.text(), segments, start=found.position, stop=found.end)
     topics: Counter[str] = Counter()
     while (raw := scan.next()) is not None:
         topics[decode_record(raw).topic] += 1
+    return replace(found, messages=topics.total(), topics=dict(topics))
+
+
+def _check_room(store: Path, found: Overtaken) -> None:
+    size = found.end - found.position
+    if not room_for(store, size):
+        folder = side_file(store, found.position, found.end).parent
+        raise RejoinError(f"the disk has no room for a side file of {size} bytes in {folder}, and "
+                          f"{ROOM_LEFT_BYTES} beside it: nothing is cut")
+
+
+def _keep(store: Path, log: LogFolders, segment_bytes: int, found: Overtaken) -> Overtaken:
+    """The records that are to be cut, byte for byte, and a word about them."""
     path = side_file(store, found.position, found.end)
-    if not room_for(store, found.end - found.position):
-        raise RejoinError(f"the disk has no room for a side file of {found.end - found.position} "
-                          f"bytes in {path.parent}, and {ROOM_LEFT_BYTES} beside it: nothing is "
-                          "cut")
     files.make_folders(path.parent)
     try:
-        _copy(path, _pieces(log, theirs.segment_bytes, found.position, found.end))
+        _copy(path, _pieces(log, segment_bytes, found.position, found.end))
     except OSError:
         path.unlink(missing_ok=True)         # a part of it would only take the room
         raise
-    overtaken = Overtaken(found.position, found.end, topics.total(), found.master, dict(topics),
-                          path)
     files.write_atomically(word_of(path), json.dumps({
-        "position": overtaken.position, "end": overtaken.end, "messages": overtaken.messages,
-        "topics": overtaken.topics, "master": overtaken.master}, indent=1).encode())
-    return overtaken
+        "position": found.position, "end": found.end, "messages": found.messages,
+        "topics": found.topics, "master": found.master}, indent=1).encode())
+    return replace(found, side_file=path)
 
 
 def _copy(path: Path, pieces: Iterable[bytes]) -> None:

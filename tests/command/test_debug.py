@@ -5,6 +5,9 @@ import json
 import tarfile
 from pathlib import Path
 
+import pytest
+
+from mqcore.admin.nouns import debug
 from mqcore.admin.nouns.debug import without_secrets
 from tests.command.conftest import Cluster
 from tests.support.command import mqcore
@@ -72,3 +75,12 @@ def test_secrets_are_left_out() -> None:
         "listenPort": "1", "tls.keyPassword": "p", "secretKey": "s", "token": "", "a": "b"}) == {
         "listenPort": "1", "tls.keyPassword": "(not in the bundle)",
         "secretKey": "(not in the bundle)", "token": "", "a": "b"}
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_left_out(
+        cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debug, "stale_segments", lambda _prefix: ["/mqcore-gone-1"])
+    monkeypatch.setattr(debug, "describe", lambda _name: {"processes": []})
+
+    said = cluster.json("debug", "bundle", "-f", tmp_path / "bundle.tar.gz")
+    assert "/mqcore-gone-1" not in str(said)

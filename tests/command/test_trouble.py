@@ -22,8 +22,8 @@ LIMIT_S = 60                     # of a command beside much other work
 # They look, or they make something new, and neither delete nor overwrite.
 READS = {
     "status", "store verify", "store stat", "store dump", "acl check", "replication status",
-    "context ls", "context show", "completion", "mqadmin", "message tail", "dlq export",
-    "debug slow", "dashboard user",
+    "context ls", "context show", "completion", "mqadmin", "cheat", "acl ls", "acl test",
+    "message tail", "dlq export", "debug slow", "dashboard user",
 }
 MAKES = {
     "up": "runs", "broker run": "runs", "namesrv run": "runs", "testing up": "runs",
@@ -31,8 +31,6 @@ MAKES = {
     "bench produce": "load that is asked for", "bench consume": "likewise", "bench e2e": "likewise",
     "store backup": "a new folder", "store restore": "a new folder", "acl init": "a new file",
     "context add": "refuses one that exists", "context use": "a choice",
-    "replication promote": "refuses what would lose messages",
-    "replication demote": "keeps what it overtakes", "replication rejoin": "likewise",
 }
 
 # The ID names a broker; the bundle has what there is
@@ -54,7 +52,8 @@ def test_each_command_shows_its_change_first_or_changes_nothing() -> None:
 def test_verbs_that_change_have_a_dry_run_and_a_question() -> None:
     changing = {"create", "edit", "rm", "clean", "pause", "resume", "reset", "copy", "import",
                 "set", "resend", "recall", "redrive", "purge", "rollback", "check", "apply",
-                "drain", "undrain", "gc", "user", "white", "repair"}
+                "drain", "undrain", "gc", "user", "white", "repair", "allow", "promote", "demote",
+                "rejoin"}
     found = {verb.name for verb in verbs() if verb.words[-1] in changing}
     looks = {"acl check", "context check", "dashboard user"}       # `user` prints a line there
     assert {verb.name for verb in verbs() if verb.changes} == found - looks
@@ -130,3 +129,17 @@ def test_a_name_server_that_is_away_is_status_4(values: dict[str, str], impatien
     wrong = [trouble(verb, *run(verb, away, values), {4}) for verb in asking()
              if verb.name not in NAMELESS]
     assert not any(wrong), "\n".join(filter(None, wrong))
+
+
+def test_a_tail_ends_soon_when_its_broker_dies_before_the_first_message(
+    gates: tuple[Gate, Gate], values: dict[str, str],
+) -> None:
+    names, broker = gates
+    for left in (0, 1, 2):
+        broker.reset(left)
+        began = time.monotonic()
+        done = mqcore("message", "tail", "-t", "B-topic", "--patience", "0.5s", "-n", names.address)
+        took_s = time.monotonic() - began
+        broker.reset(None)
+        assert (done.returncode, done.stderr.count("\n")) in {(4, 1), (5, 1)}, done
+        assert took_s < 20

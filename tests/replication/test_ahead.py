@@ -235,7 +235,7 @@ def test_what_the_master_settled_behind_the_slaves_log_is_settled_by_who_is_prom
     with apart(tmp_path) as pair:
         settle_behind_the_slaves_log(pair)
         pair.master.kill()
-        assert mqcore("replication", "promote", pair.slave.store).returncode == 0
+        assert mqcore("replication", "promote", "--yes", pair.slave.store).returncode == 0
         at = pair.slave.broker_addr
         wait_until(lambda: addresses(pair.names).get("0") == at, "the slave leads")
 

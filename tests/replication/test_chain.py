@@ -106,7 +106,7 @@ def test_the_middle_is_promoted_and_the_last_one_follows_on(three: Chain) -> Non
     wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 1"), "acknowledged")
     wait_until(three.is_even, "one log")
     three.master.kill()
-    assert mqcore("replication", "promote", three.middle.store, "--sync").returncode == 0
+    assert mqcore("replication", "promote", "--yes", three.middle.store, "--sync").returncode == 0
     wait_until(lambda: addresses(three.names).get("0") == three.middle.broker_addr, "it leads")
     wait_until(lambda: has_acknowledged(three.middle.broker_addr, b"in epoch 2"),
                "the last one has it")
@@ -123,7 +123,7 @@ def test_a_new_epoch_reaches_the_last_one_before_its_first_byte(three: Chain) ->
     wait_until(three.is_even, "one log")
     for command in ("demote", "promote"):
         words = ("--broker-id", "3") if command == "demote" else ("--sync",)
-        done = mqcore("replication", command, three.master.store, *words)
+        done = mqcore("replication", command, three.master.store, *words, "--yes")
         assert done.returncode == 0, done.stderr
     wait_until(lambda: has_acknowledged(three.master.broker_addr, b"in epoch 2"), "acknowledged")
     wait_until(three.is_even, "one log")
@@ -157,7 +157,7 @@ def test_a_middle_that_is_behind_cuts_nothing_of_the_last(three: Chain) -> None:
         wait_until(lambda: "it is followed when it has as much" in three.last.tail(), "a word")
         assert "mqcore replication rejoin" not in three.last.tail()
         three.last.stop()
-        done = mqcore("replication", "rejoin", three.last.store, "--master",
+        done = mqcore("replication", "rejoin", "--yes", three.last.store, "--master",
                       ha_port(three.middle))
         assert (done.returncode, "a slave that is behind" in done.stderr) == (1, True), done
     finally:

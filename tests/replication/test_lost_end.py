@@ -77,9 +77,9 @@ def test_a_master_that_lost_what_its_slave_has_does_not_lead(tmp_path: Path) -> 
                     f"{kept}: the last {end - kept} bytes are lost here") in refused.tail()
             assert send(refused.broker_addr, b"refused") == [14]
 
-        assert mqcore("replication", "promote", new.store, "--sync").returncode == 0
+        assert mqcore("replication", "promote", "--yes", new.store, "--sync").returncode == 0
         wait_until(lambda: is_slave_of(running.names, new), "the name server knows the new master")
-        done = mqcore("replication", "rejoin", old.store, "--master", ha_port(new))
+        done = mqcore("replication", "rejoin", "--yes", old.store, "--master", ha_port(new))
         assert (done.returncode, "nothing is cut" in done.stdout) == (0, True), done
         with mqcore_up(old.folder, as_before(old), namesrv_addr=names) as again:
             wait_until(lambda: has_acknowledged(new.broker_addr, b"new"), "a slave that has it")
@@ -117,8 +117,8 @@ def test_a_slave_with_what_its_master_lost_says_so_and_rejoins(tmp_path: Path) -
             with slave_up(slave.folder, names) as again:
                 wait_until(lambda: "mqcore replication rejoin" in again.tail(), "its word")
                 assert send(master.broker_addr, b"new") == [11]
-            done = mqcore("replication", "rejoin", slave.store, "--master", ha_port(master),
-                          "--json")
+            done = mqcore("replication", "rejoin", "--yes", slave.store, "--master",
+                          ha_port(master), "--json")
             assert done.returncode == 0, done
             told = json.loads(done.stdout)
             assert (told["position"], told["messages"]) == (kept, len(LOST))

@@ -46,7 +46,7 @@ def test_who_has_deleted_more_is_not_promoted_before_one_with_as_much(
 
     monkeypatch.setattr(replication, "states", others)
     done = CliRunner().invoke(
-        replication.replication_group, ["promote", str(root), "-n", "127.0.0.1:9876"])
+        replication.replication_group, ["promote", "--yes", str(root), "-n", "127.0.0.1:9876"])
     assert (done.exit_code == 0, says in done.stderr) == (promotes, True), done.output
     assert bool(done.stderr) == bool(says)
     standing = epochs.read(root)
@@ -65,15 +65,15 @@ def test_who_lacks_what_another_one_has_is_promoted_only_by_force(tmp_path: Path
         assert send(pair.master.broker_addr, b"alone") == [0]
         refusal = f"the broker at {pair.master.broker_addr} has the log from 0 up to "
 
-        done = mqcore("replication", "promote", pair.slave.store, *names)
+        done = mqcore("replication", "promote", "--yes", pair.slave.store, *names)
         assert (done.returncode, refusal in done.stderr) == (1, True), done
         pair.slave.stop()
-        done = mqcore("replication", "promote", pair.slave.store, *names)
+        done = mqcore("replication", "promote", "--yes", pair.slave.store, *names)
         assert (done.returncode, refusal in done.stderr) == (1, True), done
         standing = epochs.read(pair.slave.store)
         assert standing is not None
         assert standing.state is State.FOLLOWS
-        done = mqcore("replication", "promote", pair.slave.store, *names, "--force")
+        done = mqcore("replication", "promote", "--yes", pair.slave.store, *names, "--force")
         assert (done.returncode, "is that of a master" in done.stdout) == (0, True), done
 
 
@@ -86,12 +86,12 @@ def test_who_has_as_much_as_all_that_answer_is_promoted(tmp_path: Path) -> None:
         wait_until(lambda: epochs.read(pair.slave.store) is not None, "and the epochs")
         pair.master.kill()
 
-        done = mqcore("replication", "promote", pair.slave.store, "-n", "127.0.0.1:1")
+        done = mqcore("replication", "promote", "--yes", pair.slave.store, "-n", "127.0.0.1:1")
         assert "is not known: none answers" in done.stderr, done
         assert done.returncode == 0
         wait_until(lambda: addresses(pair.names).get("0") == pair.slave.broker_addr, "it leads")
-        done = mqcore("replication", "demote", pair.slave.store)
+        done = mqcore("replication", "demote", "--yes", pair.slave.store)
         assert done.returncode == 0
         wait_until(lambda: addresses(pair.names) == {"1": pair.slave.broker_addr}, "it does not")
-        done = mqcore("replication", "promote", pair.slave.store, *names)
+        done = mqcore("replication", "promote", "--yes", pair.slave.store, *names)
         assert (done.returncode, done.stderr) == (0, ""), done

@@ -99,7 +99,13 @@ def test_a_master_that_was_overtaken_comes_back_as_a_slave(both: Pair) -> None:
     old.kill()
     os.kill(pid_of(new, "ha-slave"), signal.SIGKILL)      # what its socket has is gone with it
 
-    done = mqcore("replication", "promote", new.store, "--sync")
+    done = mqcore("replication", "promote", new.store, "--sync", "--dry-run")
+    assert (done.returncode, f"make a master of {new.store} (process" in done.stdout) == (0, True)
+    assert mqcore("replication", "promote", new.store).returncode == 2
+    standing = epochs.read(new.store)
+    assert standing is not None
+    assert standing.state is State.FOLLOWS
+    done = mqcore("replication", "promote", "--yes", new.store, "--sync")
     assert (done.returncode, "begins anew as a master" in done.stdout) == (0, True), done
     wait_until(lambda: is_slave_of(both.names, new), "the name server knows the new master")
     wait_until(lambda: set(send(new.broker_addr, b"new")) <= {0, *SLAVE_AWAY}, "it takes messages")
@@ -109,7 +115,15 @@ def test_a_master_that_was_overtaken_comes_back_as_a_slave(both: Pair) -> None:
         assert "it is no master any more" in refused.tail()
         assert send(refused.broker_addr, b"refused") == [14]
 
-    done = mqcore("replication", "rejoin", old.store, "--master", ha_port(new), "--json")
+    words = ("replication", "rejoin", old.store, "--master", ha_port(new), "--json")
+    before = log_of(old)
+    done = mqcore(*words, "--dry-run")
+    tried = json.loads(done.stdout)
+    assert (tried["messages"], tried["topics"], tried["sideFile"]) == (7, {TOPIC: 7}, None)
+    assert mqcore(*words).returncode == 2                    # no terminal to ask
+    assert log_of(old) == before
+    assert not (old.store / "overtaken").exists()
+    done = mqcore(*words, "--yes")
     assert done.returncode == 0, done
     told = json.loads(done.stdout)
     assert (told["messages"], told["topics"]) == (7, {TOPIC: 7})
@@ -150,9 +164,9 @@ def test_a_slave_with_more_than_the_master_does_not_follow_and_says_how_much(bot
     os.kill(follower, signal.SIGSTOP)
     assert set(send(old.broker_addr, b"alone")) <= set(SLAVE_AWAY)
     before = log_of(old)
-    done = mqcore("replication", "demote", old.store, "--broker-id", "2")
+    done = mqcore("replication", "demote", "--yes", old.store, "--broker-id", "2")
     assert "begins anew as a slave" in done.stdout, done
-    assert mqcore("replication", "promote", new.store, "--force").returncode == 0
+    assert mqcore("replication", "promote", "--yes", new.store, "--force").returncode == 0
     wait_until(lambda: "to begin anew as the store says" in new.tail(), "the end of its run")
     with contextlib.suppress(ProcessLookupError):             # its supervisor was quicker
         os.kill(follower, signal.SIGKILL)
@@ -200,12 +214,12 @@ def test_a_slave_is_demoted_to_another_id_alone(tmp_path: Path) -> None:
     follows = Standing(epochs.first("a/0", 0, 1), State.FOLLOWS)
     epochs.write(tmp_path, follows)
 
-    done = mqcore("replication", "demote", tmp_path)
+    done = mqcore("replication", "demote", "--yes", tmp_path)
     assert (done.returncode, "a slave already: --broker-id" in done.stderr) == (1, True), done
-    done = mqcore("replication", "demote", tmp_path, "--broker-id", str(1 << 31))
+    done = mqcore("replication", "demote", "--yes", tmp_path, "--broker-id", str(1 << 31))
     assert (done.returncode, "1<=x<=2147483647" in done.stderr) == (2, True), done
     assert epochs.read(tmp_path) == follows
-    done = mqcore("replication", "demote", tmp_path, "--broker-id", str((1 << 31) - 1))
+    done = mqcore("replication", "demote", "--yes", tmp_path, "--broker-id", str((1 << 31) - 1))
     assert done.returncode == 0, done
     assert epochs.read(tmp_path) == replace(follows, told=Told(Role.SLAVE, (1 << 31) - 1))
 
@@ -216,7 +230,7 @@ def test_a_store_that_another_program_uses_is_left_alone(both: Pair, tmp_path: P
     before = epochs.read(both.slave.store)
     lock = StoreLock(both.slave.store, changes=True)
     try:
-        done = mqcore("replication", "promote", both.slave.store)
+        done = mqcore("replication", "promote", "--yes", both.slave.store)
     finally:
         lock.release()
     assert (done.returncode, "in use by another program" in done.stderr) == (1, True), done
@@ -229,8 +243,9 @@ def test_rejoin_changes_nothing_of_a_store_that_the_master_does_not_know(both: P
     with mqcore_up(tmp_path / "lonely", {**SYNC, "broker.name": "lonely"}) as lonely:
         send(lonely.broker_addr, b"mine")
     before = log_of(lonely)
-    done = mqcore("replication", "rejoin", lonely.store, "--master", ha_port(both.master))
+    done = mqcore("replication", "rejoin", "--yes", lonely.store, "--master", ha_port(both.master))
     assert (done.returncode, "began apart" in done.stderr) == (1, True), done
     assert log_of(lonely) == before
-    done = mqcore("replication", "rejoin", both.slave.store, "--master", ha_port(both.master))
+    done = mqcore("replication", "rejoin", "--yes", both.slave.store, "--master",
+                  ha_port(both.master))
     assert "a broker runs on this store; stop it first" in done.stderr

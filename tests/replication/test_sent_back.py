@@ -71,7 +71,7 @@ def test_what_was_sent_back_and_answered_0_is_there_when_the_master_is_lost(
         finally:
             master.kill()
             os.kill(stopped, signal.SIGCONT)
-        assert mqcore("replication", "promote", slave.store).returncode == 0
+        assert mqcore("replication", "promote", "--yes", slave.store).returncode == 0
         wait_until(lambda: addresses(both.names).get("0") == slave.broker_addr, "it leads")
         assert kept <= retried(slave.broker_addr)
 

@@ -43,7 +43,7 @@ def promoted(tmp_path: Path) -> Iterator[Promoted]:
             wait_until(lambda: addresses_at(names.addr) == {
                 "0": old.broker_addr, "1": new.broker_addr}, "both are known")
             wait_until(lambda: (new.store / "epochs").exists(), "the table of the master")
-            done = mqcore("replication", "promote", new.store)
+            done = mqcore("replication", "promote", "--yes", new.store)
             assert done.returncode == 0, done
             wait_until(lambda: addresses_at(names.addr) == {"0": new.broker_addr}, "a new master",
                        SOON_S)
@@ -60,7 +60,7 @@ def test_the_end_of_the_old_master_leaves_the_new_one_known(promoted: Promoted) 
 
 @pytest.mark.slow
 def test_the_old_master_is_demoted_and_the_new_one_stays_known(promoted: Promoted) -> None:
-    done = mqcore("replication", "demote", promoted.old.store, "--broker-id", "2")
+    done = mqcore("replication", "demote", "--yes", promoted.old.store, "--broker-id", "2")
     assert done.returncode == 0, done
     wait_until(lambda: addresses_at(promoted.names) == {
         "0": promoted.new.broker_addr, "2": promoted.old.broker_addr}, "both are known", SOON_S)

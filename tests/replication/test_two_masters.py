@@ -36,7 +36,7 @@ def test_a_master_that_was_overtaken_takes_nothing_and_stays(tmp_path: Path) -> 
         assert send(running.master.broker_addr, b"both") == [0]
         wait_until(lambda: same_log(running.master, running.slave), "the same log")
         running.master.stop()
-        assert mqcore("replication", "promote", running.slave.store).returncode == 0
+        assert mqcore("replication", "promote", "--yes", running.slave.store).returncode == 0
         wait_until(lambda: addresses(names) == {"0": running.slave.broker_addr}, "a new master")
         running.slave.stop()
         wait_until(lambda: not addresses(names), "nobody is known")

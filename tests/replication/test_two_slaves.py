@@ -27,7 +27,7 @@ def test_the_other_slave_finds_who_was_promoted_long_before_it_registers_again(
                    "it takes over tables, too")
         both.master.kill()
         wait_until(lambda: "are not taken over" in other.tail(), "it misses its master")
-        assert mqcore("replication", "promote", both.slave.store).returncode == 0
+        assert mqcore("replication", "promote", "--yes", both.slave.store).returncode == 0
         wait_until(lambda: addresses(both.names).get("0") == both.slave.broker_addr, "it leads")
 
         wait_until(lambda: f"the master is {both.slave.broker_addr}" in other.tail(),

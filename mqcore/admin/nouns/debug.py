@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 import msgspec
+import posix_ipc
 
 import mqcore
 from mqcore.admin.shell import units
@@ -126,6 +127,8 @@ def _add_run(bundle: Bundle, name: str) -> None:
         bundle.put(f"runs/{name.strip('/')}.json", {**run, "latencies": latencies(segment)})
         for process in run["processes"] if isinstance(run["processes"], list) else []:
             _add_process(bundle, process["role"], process["pid"])
+    except posix_ipc.ExistentialError:            # it ended meanwhile
+        return
     except (OSError, LayoutError) as error:
         bundle.miss(name, error)
 

@@ -42,6 +42,15 @@ class Plan(Struct, frozen=True):
     name: str = ""
 
 
+class LocalPlan(Struct, frozen=True):
+    """The same of a change on this machine, whose work is no coroutine."""
+
+    before: View
+    work: Callable[[], View]
+    question: str = ""
+    name: str = ""
+
+
 class Output(Struct, frozen=True):
     """How a view is printed: the options of a command."""
 
@@ -85,23 +94,38 @@ def work_of(command: click.Command) -> Callable[..., Coroutine[Any, Any, Any]]:
     return work
 
 
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document, raw numbers.")
+_FORM = click.option("-o", "--output", "form", type=click.Choice(["wide"]),
+                     help="wide: more columns.")
+_ITEMS = (
+    click.option("--ndjson", "as_ndjson", is_flag=True, help="One JSON line an item."),
+    click.option("-q", "--quiet", "names_only", is_flag=True, help="Names only."),
+)
+_CHANGES = (
+    click.option("--json", "as_json", is_flag=True, help="One JSON document."),
+    click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+)
+
+
 def _output_options(items: bool, every_s: float | None) -> list[Callable[..., Any]]:
     options = [
-        click.option("--json", "as_json", is_flag=True, help="One JSON document, raw numbers."),
-        click.option("-o", "--output", "form", type=click.Choice(["wide"]),
-                     help="wide: more columns."),
+        _JSON, _FORM,
         click.option("--watch", "watch_s", type=click.FloatRange(WATCH_MIN_S), is_flag=False,
                      flag_value=every_s or WATCH_S, default=every_s, metavar="[SECONDS]",
                      help="Repeat until Ctrl-C."),
     ]
     if every_s is not None:
         options.append(click.option("--once", is_flag=True, help="Do not repeat."))
-    if items:
-        options += [
-            click.option("--ndjson", "as_ndjson", is_flag=True, help="One JSON line an item."),
-            click.option("-q", "--quiet", "names_only", is_flag=True, help="Names only."),
-        ]
-    return options
+    return [*options, *_ITEMS] if items else options
+
+
+def _form_of(as_json: bool, as_ndjson: bool, names_only: bool, form: str | None,
+             watch_s: float | None = None) -> Output:
+    """Raises click.UsageError."""
+    if as_json + as_ndjson + names_only + (form == "wide") > 1:
+        raise click.UsageError("give one of --json, --ndjson, --quiet and -o wide")
+    return Output(as_json, as_ndjson, names_only, form == "wide", watch_s)
 
 
 def reads(*, items: bool = False, every_s: float | None = None) -> Callable[
@@ -120,10 +144,8 @@ def reads(*, items: bool = False, every_s: float | None = None) -> Callable[
         def run(*, connection: Connection, as_json: bool, form: str | None,
                 watch_s: float | None, as_ndjson: bool = False, names_only: bool = False,
                 once: bool = False, **options: Any) -> None:
-            if as_json + as_ndjson + names_only + (form == "wide") > 1:
-                raise click.UsageError("give one of --json, --ndjson, --quiet and -o wide")
-            look(connection, command, options, Output(
-                as_json, as_ndjson, names_only, form == "wide", None if once else watch_s))
+            look(connection, command, options, _form_of(
+                as_json, as_ndjson, names_only, form, None if once else watch_s))
 
         vars(run)[WORK] = command
         for option in _output_options(items, every_s):
@@ -204,13 +226,51 @@ def changes(command: Callable[..., Coroutine[Any, Any, Plan]]) -> Callable[..., 
         _run(_change(connection, command, options, Output(as_json), dry_run, yes))
 
     vars(run)[WORK] = command
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="One JSON document."),
-        click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-    ):
+    for option in _CHANGES:
         run = option(run)
     return connects(run)
+
+
+def looks_here(command: Callable[..., View]) -> Callable[..., NoReturn]:
+    """A command that looks something up on this machine, and prints a list."""
+
+    @wraps(command)
+    def run(*, as_json: bool, as_ndjson: bool, names_only: bool, form: str | None,
+            **options: Any) -> NoReturn:
+        output = _form_of(as_json, as_ndjson, names_only, form)
+        view = command(**options)
+        output.show(view)
+        sys.exit(view.status)
+
+    for option in (_JSON, _FORM, *_ITEMS):
+        run = option(run)
+    return run
+
+
+def changes_here(command: Callable[..., LocalPlan]) -> Callable[..., NoReturn]:
+    """A command that changes files of this machine: it shows its plan and asks as others do."""
+
+    @wraps(command)
+    def run(*, as_json: bool, dry_run: bool, yes: bool, **options: Any) -> NoReturn:
+        plan = command(**options)
+        output = Output(as_json)
+        if dry_run:
+            output.show(_planned(plan))
+            sys.exit(Exit.DONE)
+        if plan.question and not yes:
+            _ask(plan, confirm=False)
+        view = plan.work()
+        output.show(view)
+        sys.exit(view.status)
+
+    for option in _CHANGES:
+        run = option(run)
+    return run
+
+
+def _planned(plan: Plan | LocalPlan) -> View:
+    document = {**plan.before.document, "dryRun": True}
+    return View(document, plan.before.parts, missing=plan.before.missing)
 
 
 async def _change(
@@ -220,21 +280,24 @@ async def _change(
     async with _admin(connection) as admin:
         plan = await _told(admin, command(admin, **options))
         if dry_run:
-            document = {**plan.before.document, "dryRun": True}
-            output.show(View(document, plan.before.parts, missing=plan.before.missing))
+            output.show(_planned(plan))
             return Exit.DONE
         if plan.question and not yes:
-            _ask(plan, connection)
+            _ask(plan, confirm=connection.confirm)
         view = await _told(admin, _awaited(plan.work()))
         output.show(view)
         return status_of(view.missing[0].error) if view.missing else view.status
 
 
-def _ask(plan: Plan, connection: Connection) -> None:
-    """Returns when the change may be made; raises click.Abort or Failure."""
+def _ask(plan: Plan | LocalPlan, *, confirm: bool) -> None:
+    """
+    Returns when the change may be made; raises click.Abort or Failure.
+
+    :param confirm: the name is typed
+    """
     at_a_terminal(plan.question)
     say(plan.before.lines(), err=True)
-    if connection.confirm and plan.name:
+    if confirm and plan.name:
         typed = click.prompt(
             printable(f"{plan.question}: type {plan.name!r} to confirm"), err=True, default="",
             show_default=False)

@@ -210,7 +210,8 @@ class Brokers:
 
     async def promote(self, broker: Broker) -> None:
         """It leads from now on, and clients go to it."""
-        await asyncio.to_thread(self.command, broker, "promote", broker.store, "--sync")
+        await asyncio.to_thread(self.command, broker, "promote", broker.store, "--sync",
+                                "--yes")
         self.leader = broker
         await asyncio.to_thread(self._began_anew, broker)
 
@@ -227,7 +228,7 @@ class Brokers:
         for left in range(REJOINS_MAX - 1, -1, -1):
             try:
                 await asyncio.to_thread(self.command, broker, "rejoin", broker.store, "--master",
-                                        self.leads_ha(), "--broker-id", number)
+                                        self.leads_ha(), "--broker-id", number, "--yes")
                 break
             except AssertionError as error:
                 if not left or not any(text in str(error) for text in CUT):
