@@ -104,6 +104,27 @@ def with_account(file: AclFile, change: AccountChange, now_ms: int) -> dict[str,
     return document
 
 
+def with_permissions(
+    file: AclFile, access_key: str, topics: Mapping[str, str], groups: Mapping[str, str],
+    now_ms: int,
+) -> dict[str, Any]:
+    """The file's document with some permissions of an account added or replaced, by name."""
+    document = _next(file, now_ms)
+    accounts = list(document["accounts"])
+    at = next(at for at, one in enumerate(accounts) if _key(one) == access_key)
+    accounts[at] = {**accounts[at], **{
+        name: _merged(accounts[at].get(name), given)
+        for name, given in zip(_LISTS, (topics, groups), strict=True) if given}}
+    document["accounts"] = accounts
+    return document
+
+
+def _merged(items: list[Any] | None, given: Mapping[str, str]) -> list[Any]:
+    kept = [item for item in items or []
+            if (found := split_permission(str(item))) is None or found[0] not in given]
+    return [*kept, *(f"{name}={perm}" for name, perm in given.items())]
+
+
 def without_account(file: AclFile, access_key: str, now_ms: int) -> dict[str, Any]:
     """The file's document without the account."""
     document = _next(file, now_ms)

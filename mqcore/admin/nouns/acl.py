@@ -1,4 +1,4 @@
-"""`mqcore acl user|rm|white|versions`: accounts of running brokers; access.py has the files."""
+"""`mqcore acl user|rm|white|versions`: accounts of running brokers."""
 from __future__ import annotations
 
 import os
@@ -20,7 +20,7 @@ PERMISSIONS = ("DENY", "PUB", "SUB", "PUB|SUB")
 permission = click.Choice(PERMISSIONS)
 
 
-def _pairs(pairs: Sequence[str], option: str) -> dict[str, str] | None:
+def permission_pairs(pairs: Sequence[str], option: str) -> dict[str, str] | None:
     """NAME=PERM options; None without any."""
     found: dict[str, str] = {}
     for pair in pairs:
@@ -59,7 +59,8 @@ async def user_command(
     asked = {
         "admin": is_admin, "default_topic_perm": topic_default,
         "default_group_perm": group_default, "white_address": address,
-        "topic_perms": _pairs(topics, "--topic"), "group_perms": _pairs(groups, "--group"),
+        "topic_perms": permission_pairs(topics, "--topic"),
+        "group_perms": permission_pairs(groups, "--group"),
     }
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     shown = {"accessKey": account, **given}

@@ -12,6 +12,7 @@ from mqcore.admin.nouns.parameters import group_option, topic_option
 from mqcore.admin.nouns.stored import ROWS, document_of, parts_of, row_of
 from mqcore.admin.shell import units
 from mqcore.admin.shell.connection import Connection
+from mqcore.admin.shell.durations import Duration
 from mqcore.admin.shell.exits import Exit, Failure, NotFound
 from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Facts, Part, Table, Text, View
@@ -20,6 +21,7 @@ from mqcore.client.admin import MessageTrace, Track
 from mqcore.wire.recall_handle import HandleError, RecallHandle
 
 FIND_MAX = 10_000
+PATIENCE_MAX_S = 86_400.0
 GREP_MAX = 100_000
 PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<broker>[^/]+)/(?P<queue>\d+)/(?P<offset>\d+)")
 
@@ -146,17 +148,19 @@ def _after(rows: Sequence[dict[str, Any]]) -> str:
 @_filters
 @click.option("--since", metavar="TIME", help="From there on  [default: only new messages].")
 @click.option("--limit", type=click.IntRange(1), help="End after so many.")
+@click.option("--patience", "patience_s", type=Duration(0.1, PATIENCE_MAX_S), default="5s",
+              show_default=True, help="End when a broker does not answer for so long.")
 @streams
 async def tail_command(
     connection: Connection, topic: str, tags: str | None, sql: str | None, grep: str | None,
-    since: str | None, limit: int | None,
+    since: str | None, limit: int | None, patience_s: float,
 ) -> AsyncIterator[tuple[dict[str, Any], str]]:
     """Messages of a topic as they come, until Ctrl-C; without a group."""
     pattern = _pattern(grep)
     _expression(tags, sql)
     options: dict[str, Any] = {"sql": sql} if sql else {"filter": tags or "*"}
     async with AsyncReader(
-            topic, start="latest" if since is None else units.moment_of(since),
+            topic, start="latest" if since is None else units.moment_of(since), timeout=patience_s,
             namesrv=connection.namesrv, credentials=connection.credentials, **options) as reader:
         count = 0
         async for message in reader:
