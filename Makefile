@@ -153,6 +153,7 @@ docs: tools
 settings: build
 	$(BIN)/python -m docs.settings
 	$(BIN)/python -m docs.requests
+	$(BIN)/python -m docs.admin
 	$(BIN)/python -m docs.metrics
 	$(BIN)/python -m docs.alerts
 	$(BIN)/python -m docs.events

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+from mqcore.broker.settings.live import LIVE
 from mqcore.broker.settings.load import defaults
 from mqcore.broker.settings.stock_conf import CONVERTED, RENAMED
 
@@ -20,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 SHIPPED, DOCUMENT = Path("config/broker.toml"), Path("docs/configuration.md")
 SECTION = re.compile(r"\[([a-z]+)\]")
 KEY = re.compile(r"([a-z_]+) *=")
+LIVE_HEAD = "| section | keys that are taken at once |\n|---|---|\n"
+LIVE_TABLE = re.compile(re.escape(LIVE_HEAD) + r"(?:\|[^\n]*\n)*")
 ROW = re.compile(r"\| `([a-z]+\.[a-z_]+)` \| `[^`]*` \|")
 
 Values = dict[str, dict[str, object]]
@@ -78,8 +82,16 @@ def document(text: str, values: Values, comments: dict[str, str]) -> str:
                 lines[behind] = ROW.sub(lambda _, cells=cells: cells, lines[behind])
             else:
                 new.setdefault(behind, []).append(f"{cells} {comments[name]} | {stock(name)} |")
-    return "\n".join(part for number, line in enumerate(lines)
+    made = "\n".join(part for number, line in enumerate(lines)
                      for part in [line, *new.get(number, ())]) + "\n"
+    return LIVE_TABLE.sub(lambda _: LIVE_HEAD + "".join(live(values)), made, count=1)
+
+
+def live(values: Values) -> Iterator[str]:
+    """A row for each section that has keys which a running broker honours at once."""
+    for section, keys in values.items():
+        if taken := [f"`{key}`" for key in keys if f"{section}.{key}" in LIVE]:
+            yield f"| `[{section}]` | {', '.join(taken)} |\n"
 
 
 def stock(name: str) -> str:

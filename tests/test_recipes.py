@@ -1,7 +1,7 @@
 """
 HACKING.md's recipes, followed to the letter in a copy of the project: a request that the
-coordinator answers, a native figure in `mqcore status`, a setting, a metric, a method of Admin. The
-edited files are counted.
+coordinator answers, a native figure in `mqcore status`, a setting, a metric, a method of Admin, a
+command, a worker. The edited files are counted.
 """
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from mqcore.broker.settings.load import defaults
 
 ROOT = Path(__file__).parents[1]
 HACKING = (ROOT / "HACKING.md").read_text(encoding="utf-8")
-FILES_MAX = 10                     # edited by hand for all five
-COPIED = ("mqcore", "workers", "config", "docs", "tests/broker", "tests/__init__.py", "HACKING.md")
+FILES_MAX = 8                      # edited by hand for the first five
+COMMAND_FILES_MAX, WORKER_FILES_MAX = 3, 8
+COPIED = ("mqcore", "workers", "config", "docs", "tests/broker", "tests/__init__.py", "HACKING.md",
+          "tests/test_architecture.py", "tests/imports.py")
 
 
 class Edit(NamedTuple):
-    """What somebody writes: `text` behind the first place where `file` has `behind`."""
+    """A text that a developer writes: `text` behind the first `behind` of a file, or a new file."""
 
     recipe: str                    # the beginning of its heading in HACKING.md
     file: str
@@ -36,6 +38,7 @@ class Edit(NamedTuple):
 
 REQUEST, FIGURE, SETTING = "A request that", "A figure in", "A setting"
 METRIC, METHOD = "A metric", "A method of"
+COMMAND, WORKER = "A command", "A worker"
 EDITS = (
     Edit(REQUEST, "mqcore/wire/codes.py", "LITE_PULL_MESSAGE = 361\n",
          "    GET_TOPIC_COUNT = 32999            # not in RocketMQ\n"),
@@ -75,10 +78,92 @@ def topic_count(core: Core, request: Request) -> Answer:
         answer = await self._ask(target.address, RequestCode.GET_TOPIC_COUNT)
         return document(answer, target.address).number("topicCount")
 '''),
-    Edit(METHOD, "mqcore/client/admin/blocking.py",
-         "topic_configs: Final = _waits(AsyncAdmin.topic_configs)\n",
-         "    topic_count: Final = _waits(AsyncAdmin.topic_count)\n"),
-    Edit(METHOD, "docs/client/admin.md", "`topic_stats`, `topic_configs`, ", "`topic_count`, "),
+    Edit(COMMAND, "mqcore/admin/nouns/topic.py", "items=\"entries\", name=\"offset\")\n", '''
+
+@topic_group.command("count")
+@click.argument("broker")
+@reads()
+async def count_command(admin: AsyncAdmin, broker: str) -> View:
+    """How many topics a broker has."""
+    count = await admin.topic_count(broker)
+    return View({"topics": count}, [Text([f"{count} topics"])])
+'''),
+    Edit(COMMAND, "mqcore/admin/cli.py", "Topics: ls, show, create, edit, rm, clean, queue",
+         ", count"),
+    Edit(COMMAND, "docs/command.md", "-b BROKER` | entries of one queue |\n",
+         "| `topic count BROKER` | how many topics a broker has |\n"),
+    Edit(WORKER, "mqcore/participants.py", "BESIDE, stop=7, section=\"http\")\n",
+         "METER = _row(\"meter\", optional=True)\n"),
+    Edit(WORKER, "workers/meter.py", "", '''"""
+The meter process: counts its turns.
+
+Reads     nothing
+Owns      its count
+Wakes     no process
+Restarts  from 0
+"""
+from __future__ import annotations
+
+from mqcore.workers.metering.meter import Meter
+from mqcore.workers.process import loop
+from mqcore.workers.process.inherited import Inherited
+
+
+def wanted(inherited: Inherited) -> bool:
+    return not inherited.settings.is_slave
+
+
+def live(inherited: Inherited, _index: int) -> None:
+    """The process, from fork to end."""
+    segment = inherited.segment
+    loop.run(lambda settings: Meter(segment), inherited.settings, segment)
+'''),
+    Edit(WORKER, "mqcore/workers/metering/__init__.py", "",
+         '"""A worker that counts its turns."""\n'),
+    Edit(WORKER, "mqcore/workers/metering/meter.py", "",
+         '''"""Work of the meter: it counts its turns."""
+from __future__ import annotations
+
+import select
+import time
+
+from mqcore.broker.settings.model import Settings
+from mqcore.participants import METER
+from mqcore.shm.segment import Segment
+from mqcore.workers.process.loop import Worker
+
+
+class Meter(Worker):
+    name = "meter"
+    slot = METER.slot
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self.turns = 0
+
+    def start(self) -> None:
+        self.turns = 0
+
+    def work(self, turn_ms: int) -> None:
+        self.turns += 1
+        end = time.monotonic() + turn_ms / 1000
+        while time.monotonic() < end and not self._segment.stop_requested(self.slot):
+            select.select([], [], [], 0.01)
+
+    def reconfigure(self, settings: Settings) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+'''),
+    Edit(WORKER, "tests/test_architecture.py", '    "scheduling": {"process"},\n',
+         '    "metering": {"process"},\n'),
+    Edit(WORKER, "mqcore/layout.pxd", "SHM_LAYOUT_VERSION = ", "1"),
+    Edit(WORKER, "docs/architecture.md", "| `SHM_LAYOUT_VERSION` | ", "1"),
+    Edit(WORKER, "docs/architecture.md", "over their port | Python, asyncio |\n",
+         "| meter | `workers/meter.py` | its count | nothing | Python |\n"),
+    Edit(WORKER, "docs/operations.md", "and the history of charts are gone |\n",
+         "| `mqcore: meter` | counts its turns | restarted, from 0 |\n"),
 )
 # Facts that are written once.
 ONCE = {"32999": "mqcore/wire/codes.py", "topic_count_key: ": "mqcore/broker/settings/model.py",
@@ -86,15 +171,20 @@ ONCE = {"32999": "mqcore/wire/codes.py", "topic_count_key: ": "mqcore/broker/set
 LOOK = '''
 import json, sys
 from pathlib import Path
+from click.testing import CliRunner
+from mqcore.admin.cli import main
 from mqcore.admin.status import describe
 from mqcore.client.admin import Admin
 from mqcore.testing import MemoryBroker
 from mqcore import figures, layout
-from mqcore.participants import SERVING
+from mqcore.participants import METER, PARTICIPANTS, SCHEDULER, SERVING, declarations
 from mqcore.shm.segment import Segment
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode
+from mqcore.processes import meter as life
+from mqcore.workers.metering.meter import Meter
 from tests.broker.fakes import make_bench, settings_in
+from tests.test_architecture import WORKER_ROOMS
 
 bench = make_bench(settings_in(Path("store")))
 segment = Segment.create(sys.argv[1], kind="named", run_id=9, serving_count=1, segment_size=65536,
@@ -103,11 +193,20 @@ try:
     (row,) = (one for one in figures.FIGURES if one.name == "empty_bodies")
     segment.put_figure(SERVING.slot, row.id, 7)
     status = describe(sys.argv[1])
+    meter = Meter(segment)
+    meter.slot = SCHEDULER.slot        # that of the meter is compiled with its row
+    segment.request_stop(meter.slot)
+    meter.work(60_000)
 finally:
     segment.unlink()
 with MemoryBroker() as broker, Admin(broker.namesrv) as admin:
     by_method, all_topics = admin.topic_count(broker.broker), admin.topic_configs(broker.broker)
+    words = ["topic", "count", broker.broker, "-n", broker.namesrv]
+    printed = [CliRunner().invoke(main, [*words, *more]).stdout for more in ([], ["--json"])]
 print(json.dumps({
+    "printed": printed, "turns": meter.turns, "declarations": declarations(),
+    "life": [name for name in ("live", "wanted") if callable(getattr(life, name))],
+    "rooms": list(WORKER_ROOMS), "meter_is_last": PARTICIPANTS[-1] is METER,
     "by_method": by_method, "topics": len(all_topics),
     "file": figures.__file__, "count": len(bench.broker.core.topics.all()),
     "answer": fastjson.loads(bench.ask(RequestCode.GET_TOPIC_COUNT).body),
@@ -130,13 +229,17 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             target.symlink_to(ROOT / name)
         elif (ROOT / name).exists():
             shutil.copy(ROOT / name, target, follow_symlinks=False)
+    (folder / "mqcore/processes").symlink_to(folder / "workers")       # as it is installed
     for edit in EDITS:
         path = folder / edit.file
-        before, found, after = path.read_text(encoding="utf-8").partition(edit.behind)
-        assert found, f"{edit.file} has no more: {edit.behind}"
+        path.parent.mkdir(exist_ok=True)
+        before, found, after = ("", "", "") if not edit.behind else path.read_text(
+            encoding="utf-8").partition(edit.behind)
+        assert bool(found) == bool(edit.behind), f"{edit.file} has no more: {edit.behind}"
         path.write_text(before + found + edit.text + after, encoding="utf-8")
     run(folder, "-m", "docs.settings")
     run(folder, "-m", "docs.requests")
+    run(folder, "-m", "docs.admin")
     run(folder, "-m", "docs.metrics")
     return folder
 
@@ -186,8 +289,29 @@ def test_the_setting_has_its_default_and_its_row(copy: Path) -> None:
             "calls the count. | - |\n") in (copy / "docs/configuration.md").read_text()
 
 
-def test_no_more_files_are_edited_than_was_promised() -> None:
-    assert len({edit.file for edit in EDITS}) <= FILES_MAX
+def test_the_command_prints_lines_and_a_document(seen: dict[str, Any]) -> None:
+    count = seen["topics"]
+
+    assert seen["printed"][0] == f"{count} topics\n"
+    assert json.loads(seen["printed"][1]) == {"topics": count, "unreachable": []}
+
+
+def test_the_worker_has_a_row_a_native_slot_and_ends_when_asked(seen: dict[str, Any]) -> None:
+    assert seen["meter_is_last"]
+    assert "    SLOT_METER = 27\n" in seen["declarations"]
+    assert seen["turns"] == 1
+
+
+def test_the_worker_has_a_file_with_its_life_and_a_room(seen: dict[str, Any], copy: Path) -> None:
+    assert seen["life"] == ["live", "wanted"]
+    assert (copy / "mqcore/workers/metering").name in seen["rooms"]
+
+
+@pytest.mark.parametrize(("recipes", "most"), [
+    ((REQUEST, FIGURE, SETTING, METRIC, METHOD), FILES_MAX), ((COMMAND,), COMMAND_FILES_MAX),
+    ((WORKER,), WORKER_FILES_MAX)], ids=["five", "command", "worker"])
+def test_no_more_files_are_edited_than_was_promised(recipes: tuple[str, ...], most: int) -> None:
+    assert len({edit.file for edit in EDITS if edit.recipe in recipes}) <= most
 
 
 def test_hacking_names_every_file_that_is_edited() -> None:
@@ -195,7 +319,8 @@ def test_hacking_names_every_file_that_is_edited() -> None:
         recipe = re.search(rf"^### {edit.recipe}.*?(?=^##)", HACKING, re.M | re.S)
         assert recipe is not None
         assert edit.file.endswith(".pyx") or any(
-            name in recipe[0] for name in (f"`{edit.file}`", f"`{Path(edit.file).parent}/")
+            name in recipe[0] for name in (f"`{edit.file}`", f"`{Path(edit.file).parent}/",
+                                           f"`{Path(edit.file).parents[1]}/<room>/")
         ), edit.file
 
 

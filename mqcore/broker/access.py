@@ -4,6 +4,7 @@ requests that the serving processes have not decided (mqcore/net/remoting/access
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
 
 from mqcore.acl import needs
@@ -43,15 +44,15 @@ class AccessControl:
     """on: whether the run has access control; rules: those in force."""
 
     def __init__(self, settings: Settings, tables: Tables, store: StoreReader,
-                 kept: KeptFiles | None) -> None:
-        """kept: where the rules in force are kept for a successor."""
+                 kept: KeptFiles | None, counts: Counter[str]) -> None:
+        """kept: where the rules in force are kept for a successor; counts: figures by name."""
         self.on = settings.acl.enable
         self._own_account = settings.acl.client_access_key
         self.files = FollowedRules(settings.acl_folder, self._publish, kept=kept,
                                    stock_permissions=settings.acl.stock_permissions)
         self.audit = Audit(settings.acl.audit, settings.acl.audit_lines_per_second)
         self.rules = Rules([])
-        self.refused = 0
+        self._counts = counts
         self.change_count = 0              # of changes by request
         self._reading = False              # the files, or it waits behind tables that are saved
         self._tables = tables
@@ -175,7 +176,7 @@ class AccessControl:
         return [(record.properties.get(REAL_TOPIC, record.topic), PUB)]
 
     def _refuse(self, request: Request, refusal: AccessRefusal) -> Answer:
-        self.refused += 1
+        self._counts["access_refused_there"] += 1
         self._told(request, refusal.access_key, refusal.reason)
         return Answer(ResponseCode.SYSTEM_ERROR, refusal.remark)
 

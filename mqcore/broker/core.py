@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from functools import partial
@@ -86,6 +87,7 @@ class Core:
     own_offsets: OwnOffsets            # of a slave
     spawn: Callable[[Job], object] = finished        # takes work that has pauses
     statistics: Statistics = field(default_factory=Statistics)
+    counts: Counter[str] = field(default_factory=Counter)      # figures of the coordinator, by name
     waits: TableWaits = field(default_factory=TableWaits)      # of slaves
     started_ms: int = 0
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
@@ -98,6 +100,7 @@ class Core:
         folder = settings.config_dir
         tables = ports.tables
         light = settings.store.light_queues_enable
+        counts: Counter[str] = Counter()
         filters = FilterTable(settings.broker, folder / "consumerFilter.json", tables)
         core = cls(
             settings=settings,
@@ -121,7 +124,8 @@ class Core:
             calls=ClientCalls(ports.connections),
             changes=changes,
             saving=Saving(ports.background),
-            access=AccessControl(settings, tables, ports.store, ports.kept_access),
+            counts=counts,
+            access=AccessControl(settings, tables, ports.store, ports.kept_access, counts),
             own_offsets=OwnOffsets(folder / OWN_OFFSETS),
         )
         core.topics.follows = core.groups.follows = settings.is_slave

@@ -79,7 +79,7 @@ class Broker:
         """
         self._spawn = spawn
         self._busy: set[str] = set()       # what is being done by the clock
-        self.unserved = Unserved(_log)
+        self._unserved = Unserved(_log)
         if changes is None:
             changes = ChangedSettings(settings)
             started = settings = changes.load()
@@ -338,7 +338,8 @@ class Broker:
 
     def _not_supported(self, request: Request) -> Answer:
         code = request.command.code
-        self.unserved.note(code, request.remote)
+        self._unserved.note(code, request.remote)
+        self.core.counts["unserved_requests"] += 1
         return Answer(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {code} not supported")
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from mqcore.figures import FIGURES
-from mqcore.participants import processes
+from mqcore.participants import Participant, processes
 from mqcore.shm.segment import Segment
 
 BY_NAME = {figure.name: figure for figure in FIGURES}
@@ -34,6 +34,12 @@ class FigureSlots:
         if figure.role is None or figure.role.count_max != 1:
             raise ValueError(f"{name}: several processes count it")
         self._segment.put_figure(figure.role.slot, figure.id, value)
+
+    def begin(self, role: Participant) -> None:
+        """The counts of a role that has one process begin at 0 with it; levels stay."""
+        for figure in FIGURES:
+            if figure.role is role and not figure.level:
+                self.put(figure.name, 0)
 
     def shown(self) -> dict[str, dict[str, int]]:
         """What `mqcore status` shows: by section, then by key."""

@@ -5,13 +5,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
 import mqcore
-from docs import invariants, requests
+from docs import admin, invariants, requests
 from mqcore import figures, participants
 from mqcore.admin.cli import COMMANDS
 from mqcore.broker.requests.table import HANDLERS
@@ -173,6 +174,15 @@ def test_the_code_table_names_every_request_that_is_answered() -> None:
     assert said.keys() >= {*HANDLERS, 103, 105, 318}
     assert said == {code: RequestCode(code).name for code in said}
     assert requests.document(HACKING) == HACKING               # `make settings`
+
+
+@pytest.mark.parametrize(("file", "made"), [
+    (admin.BLOCKING, admin.blocking), (admin.DOCUMENT, admin.document)], ids=["Admin", "page"])
+def test_all_methods_of_asyncadmin_are_written_where_they_belong(
+        file: Path, made: Callable[[str], str]) -> None:
+    text = (ROOT / file).read_text(encoding="utf-8")
+
+    assert made(text) == text                                  # `make settings`
 
 
 def test_the_process_table_names_every_worker_and_its_file() -> None:

@@ -80,7 +80,7 @@ def test_a_code_that_is_not_served_is_counted_and_named_once(
     lines = [line for line in caplog.messages if "is not supported" in line]
     assert [line.split(" from ")[0] for line in lines] == [
         "CHECK_TRANSACTION_STATE (39)", "code 9999 (9999)"]
-    assert bench.broker.unserved.count == 4
+    assert bench.broker.core.counts["unserved_requests"] == 4
 
 
 def test_codes_are_named_up_to_a_hundred(caplog: pytest.LogCaptureFixture) -> None:

@@ -40,8 +40,9 @@ class Admin(BlockingRole[AsyncAdmin]):
         super().__init__(AsyncAdmin(
             name_servers, config=config, timeout=timeout, time_limit=time_limit, **options))
 
-    # -- topics -----------------------------------------------------------------------------------
+    # -- methods of AsyncAdmin: `make settings` writes them ----------------------------------------
 
+    # topics
     topics: Final = _waits(AsyncAdmin.topics)
     system_topics: Final = _waits(AsyncAdmin.system_topics)
     unit_topics: Final = _waits(AsyncAdmin.unit_topics)
@@ -57,8 +58,7 @@ class Admin(BlockingRole[AsyncAdmin]):
     set_order: Final = _waits(AsyncAdmin.set_order)
     delete_order: Final = _waits(AsyncAdmin.delete_order)
 
-    # -- groups -----------------------------------------------------------------------------------
-
+    # groups
     groups: Final = _waits(AsyncAdmin.groups)
     group_configs: Final = _waits(AsyncAdmin.group_configs)
     group_config: Final = _waits(AsyncAdmin.group_config)
@@ -69,8 +69,7 @@ class Admin(BlockingRole[AsyncAdmin]):
     lags: Final = _waits(AsyncAdmin.lags)
     consume_time_spans: Final = _waits(AsyncAdmin.consume_time_spans)
 
-    # -- offsets ----------------------------------------------------------------------------------
-
+    # offsets
     max_offset: Final = _waits(AsyncAdmin.max_offset)
     min_offset: Final = _waits(AsyncAdmin.min_offset)
     offset_at: Final = _waits(AsyncAdmin.offset_at)
@@ -84,18 +83,14 @@ class Admin(BlockingRole[AsyncAdmin]):
     client_offsets: Final = _waits(AsyncAdmin.client_offsets)
     reset_offsets: Final = _waits(AsyncAdmin.reset_offsets)
 
-    # -- messages ---------------------------------------------------------------------------------
-
+    # messages
     message: Final = _waits(AsyncAdmin.message)
     message_at: Final = _waits(AsyncAdmin.message_at)
     query: Final = _waits(AsyncAdmin.query)
     read: Final = _waits(AsyncAdmin.read)
     queue_entries: Final = _waits(AsyncAdmin.queue_entries)
-    consumed_by: Final = _waits(AsyncAdmin.consumed_by)
-    consume_directly: Final = _waits(AsyncAdmin.consume_directly)
 
-    # -- sending ----------------------------------------------------------------------------------
-
+    # sending
     send: Final = _waits(AsyncAdmin.send)
     resend: Final = _waits(AsyncAdmin.resend)
     recall: Final = _waits(AsyncAdmin.recall)
@@ -104,8 +99,11 @@ class Admin(BlockingRole[AsyncAdmin]):
     resend_dead_letters: Final = _waits(AsyncAdmin.resend_dead_letters)
     resent_before: Final = _waits(AsyncAdmin.resent_before)
 
-    # -- connected clients ------------------------------------------------------------------------
+    # deliveries
+    consumed_by: Final = _waits(AsyncAdmin.consumed_by)
+    consume_directly: Final = _waits(AsyncAdmin.consume_directly)
 
+    # connected clients
     members: Final = _waits(AsyncAdmin.members)
     producers: Final = _waits(AsyncAdmin.producers)
     all_producers: Final = _waits(AsyncAdmin.all_producers)
@@ -113,8 +111,7 @@ class Admin(BlockingRole[AsyncAdmin]):
     group_status: Final = _waits(AsyncAdmin.group_status)
     plan: Final = _waits(AsyncAdmin.plan)
 
-    # -- brokers ----------------------------------------------------------------------------------
-
+    # brokers
     clusters: Final = _waits(AsyncAdmin.clusters)
     broker_status: Final = _waits(AsyncAdmin.broker_status)
     cluster_status: Final = _waits(AsyncAdmin.cluster_status)
@@ -126,32 +123,27 @@ class Admin(BlockingRole[AsyncAdmin]):
     broker_lags: Final = _waits(AsyncAdmin.broker_lags)
     metadata: Final = _waits(AsyncAdmin.metadata)
 
-    # -- all masters at a time --------------------------------------------------------------------
-
+    # all masters at a time
     topics_on_brokers: Final = _waits(AsyncAdmin.topics_on_brokers)
     groups_on_brokers: Final = _waits(AsyncAdmin.groups_on_brokers)
     backlogs: Final = _waits(AsyncAdmin.backlogs)
     offsets_on_brokers: Final = _waits(AsyncAdmin.offsets_on_brokers)
     groups_by_topic: Final = _waits(AsyncAdmin.groups_by_topic)
 
-    # -- statistics -------------------------------------------------------------------------------
-
+    # statistics
     stats: Final = _waits(AsyncAdmin.stats)
     stats_all: Final = _waits(AsyncAdmin.stats_all)
 
-    # -- traces -----------------------------------------------------------------------------------
-
+    # traces
     trace: Final = _waits(AsyncAdmin.trace)
 
-    # -- transactions -----------------------------------------------------------------------------
-
+    # transactions
     pending_transactions: Final = _waits(AsyncAdmin.pending_transactions)
     transaction: Final = _waits(AsyncAdmin.transaction)
     resume_transaction: Final = _waits(AsyncAdmin.resume_transaction)
     roll_back_transaction: Final = _waits(AsyncAdmin.roll_back_transaction)
 
-    # -- name servers -----------------------------------------------------------------------------
-
+    # name servers
     kv: Final = _waits(AsyncAdmin.kv)
     kv_of: Final = _waits(AsyncAdmin.kv_of)
     put_kv: Final = _waits(AsyncAdmin.put_kv)
@@ -161,8 +153,7 @@ class Admin(BlockingRole[AsyncAdmin]):
     wipe_write_perm: Final = _waits(AsyncAdmin.wipe_write_perm)
     add_write_perm: Final = _waits(AsyncAdmin.add_write_perm)
 
-    # -- access settings --------------------------------------------------------------------------
-
+    # access settings
     update_acl: Final = _waits(AsyncAdmin.update_acl)
     delete_acl: Final = _waits(AsyncAdmin.delete_acl)
     update_white_addresses: Final = _waits(AsyncAdmin.update_white_addresses)

@@ -125,6 +125,7 @@ class Coordinator:
         settings, segment = self._settings, self._segment
         files = StoreFiles(settings.store_root)
         self._figures = FigureSlots(segment)
+        self._figures.begin(COORDINATOR)
         self._rings = CoordinatorRings(segment)
         reader = Reader(
             segment, settings.log_folders.text(), os.fsencode(files.queues),
@@ -428,8 +429,8 @@ class Coordinator:
             self._broker.tick(self._now_ms())
             if self._known_to >= 0 and not self._queues.settling:
                 self._take_over_topics()
-            self._figures.put("access_refused_there", self._broker.core.access.refused)
-            self._figures.put("unserved_requests", self._broker.unserved.count)
+            for name, count in self._broker.core.counts.items():
+                self._figures.put(name, count)
             if self._following is not None:
                 self._figures.put("tables_age_ms", self._following.age_ms)
                 self._figures.put("offsets_given_back", self._following.given_back)

@@ -9,86 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mqcore.client import ClosedError, ConfigError, MessageQueue, NoRouteError, RequestTimeout
+from mqcore.client import ClosedError, ConfigError, NoRouteError, RequestTimeout
 from mqcore.client.admin import Admin, AsyncAdmin
 from mqcore.client.admin.arguments import moment_ms
+from tests.client.admin.calls import CASES
 
 NOBODY = "127.0.0.1:1"              # nothing listens there: what is sent would raise ConnectError
-QUEUE = MessageQueue("T", "b", 0)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-CASES = [
-    ("create_topic", ("bad.name",), {}, "topic"), ("create_topic", ("",), {}, "topic"),
-    ("create_topic", ("t" * 128,), {}, "topic"), ("create_topic", (7,), {}, "topic"),
-    ("create_topic", ("T",), {"queues": 0}, "queues"),
-    ("create_topic", ("T",), {"queues": "8"}, "queues"),
-    ("create_topic", ("T",), {"queues": True}, "queues"),
-    ("create_topic", ("T",), {"read_queues": -1}, "read_queues"),
-    ("create_topic", ("T",), {"perm": 8}, "perm"),
-    ("create_topic", ("T",), {"order": "yes"}, "order"),
-    ("create_topic", ("T",), {"broker": " "}, "broker"),
-    ("create_topic", ("T",), {"broker": "b", "cluster": "c"}, "cluster"),
-    ("update_topic", ("T",), {"perm": "6"}, "perm"), ("delete_topic", ("bad name",), {}, "topic"),
-    ("topics", (" ",), {}, "cluster"), ("topics", (), {"user_only": 1}, "user_only"),
-    ("unit_topics", ("units",), {}, "kind"), ("topic_route", (None,), {}, "topic"),
-    ("topic_stats", ("a/b",), {}, "topic"), ("set_order", ("T", "b"), {}, "value"),
-    ("set_order", ("T", ""), {}, "value"), ("topic_configs", ("",), {}, "broker"),
-    ("create_group", ("bad group",), {}, "group"), ("create_group", ("g" * 256,), {}, "group"),
-    ("create_group", ("G",), {"retry_max_times": "16"}, "retry_max_times"),
-    ("create_group", ("G",), {"consume_enable": 1}, "consume_enable"),
-    ("update_group", ("G",), {"retry_queue_count": -1}, "retry_queue_count"),
-    ("delete_group", ("G",), {"remove_offsets": "no"}, "remove_offsets"),
-    ("lag", ("",), {}, "group"), ("lag", ("G", "bad topic"), {}, "topic"),
-    ("consume_time_spans", ("G", ""), {}, "topic"),
-    ("max_offset", ("T",), {}, "queue"), ("max_offset", (MessageQueue("T", "", 0),), {},
-                                          "queue.broker_name"),
-    ("min_offset", (MessageQueue("T", "b", -1),), {}, "queue.queue_id"),
-    ("offset_at", (QUEUE, "yesterday"), {}, "at"),
-    ("offset_at", (QUEUE, datetime(2026, 1, 1)), {}, "at"),
-    ("set_offset", ("G", QUEUE, -1), {}, "offset"),
-    ("set_offset", ("G", QUEUE, 1.5), {}, "offset"),
-    ("committed", ("", QUEUE), {}, "group"),
-    ("clone_offsets", ("G", "", "T"), {}, "target"),
-    ("clone_offsets", ("", "G", "T"), {}, "source"),
-    ("correction_offsets", ("T", "G", "H"), {"broker": "b"}, "filter_groups"),
-    ("reset_offsets", ("G", "T"), {"to": "soon"}, "to"),
-    ("reset_offsets", ("G", "T"), {"to": -1}, "to"),
-    ("reset_offsets", ("G", "T"), {"to": datetime(2026, 1, 1)}, "to"),
-    ("reset_offsets", ("G", "T"), {"to": None}, "to"),
-    ("reset_offsets", ("G", "T"), {"to": "latest", "dry_run": "yes"}, "dry_run"),
-    ("message", ("nonsense",), {}, "message_id"), ("message", ("",), {}, "message_id"),
-    ("message_at", (QUEUE, "0"), {}, "offset"), ("query", ("T", ""), {}, "key"),
-    ("query", ("T", "k"), {"count": 65}, "count"), ("query", ("T", "k"), {"begin": 5}, "begin"),
-    ("read", ("T",), {"count": 0}, "count"), ("read", ("T",), {"expression": "||"}, "expression"),
-    ("read", ("T",), {"expression": 5}, "expression"), ("read", ("T",), {"sql": 1}, "sql"),
-    ("queue_entries", (QUEUE, -1), {}, "index"), ("consumed_by", ("id",), {}, "message"),
-    ("consume_directly", ("G", "", "id"), {}, "client_id"),
-    ("send", ("T", ""), {}, "body"), ("send", ("T", "x"), {"keys": "k"}, "keys"),
-    ("send", ("T", "x"), {"properties": {"KEYS": "x"}}, "properties"),
-    ("send", ("T", "x"), {"queue": "q"}, "queue"), ("resend", ("id",), {}, "message"),
-    ("send_times", ("T",), {"count": 0}, "count"), ("send_times", ("T",), {"size": 0}, "size"),
-    ("dead_letters", ("bad group",), {}, "group"), ("dead_letters", ("G",), {"count": 0}, "count"),
-    ("resend_dead_letters", ("G", "x"), {}, "letters"),
-    ("resend_dead_letters", ("G", ["x"]), {}, "letters"),
-    ("members", ("",), {}, "group"), ("producers", ("G", ""), {}, "topic"),
-    ("running_info", ("G", ""), {}, "client_id"),
-    ("running_info", ("G", "c"), {"stack": 1}, "stack"),
-    ("plan", ("T", "ab"), {}, "members"), ("plan", ("T", ["a", "a"]), {}, "members"),
-    ("broker_status", ("",), {}, "broker"), ("update_broker_config", ({},), {}, "settings"),
-    ("update_broker_config", ({"a": None},), {}, "settings"),
-    ("update_broker_config", (["a"],), {}, "settings"),
-    ("broker_lags", ("b",), {"ordered_only": 0}, "ordered_only"),
-    ("stats", ("", "k"), {"broker": "b"}, "name"),
-    ("stats_all", (), {"active_only": 2}, "active_only"),
-    ("trace", ("",), {}, "message_id"), ("trace", ("i",), {"trace_topic": ""}, "trace_topic"),
-    ("pending_transactions", ("b",), {"limit": 0}, "limit"),
-    ("transaction", ("nonsense",), {}, "message_id"),
-    ("kv", ("", "k"), {}, "namespace"), ("put_kv", ("n", "k", ""), {}, "value"),
-    ("name_server_config", ("nowhere",), {}, "name_server"),
-    ("update_name_server_config", ({},), {}, "settings"),
-    ("wipe_write_perm", ("",), {}, "broker_name"),
-]
-
 
 @pytest.fixture(scope="module")
 def far():

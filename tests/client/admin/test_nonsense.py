@@ -10,56 +10,17 @@ import random
 
 import pytest
 
-from mqcore.client import AsyncAdmin, MessageQueue, ReceivedMessage, RocketMQError
-from mqcore.client.admin import DeadLetter
+from mqcore.client import AsyncAdmin, RocketMQError
 from mqcore.wire.codes import RequestCode
 from mqcore.wire.command import response
-from mqcore.wire.records import Record
 from mqcore.wire.topics import BrokerData, QueueData, TopicRoute
+from tests.client.admin.calls import CALLS
 
 BROKER = "127.0.0.1:10911"
-QUEUE = MessageQueue("T", "b", 0)
-MESSAGE_ID = "7F00000100002A9F0000000000000000"
-MESSAGE = ReceivedMessage.from_record(Record(
-    topic="T", queue_id=0, queue_offset=0, physical_offset=0, flag=0, sys_flag=0, body_crc=0,
-    born_timestamp_ms=1, born_host=("127.0.0.1", 1), store_timestamp_ms=1,
-    store_host=("127.0.0.1", 10911), reconsume_times=0, prepared_transaction_offset=0, body=b"x",
-    properties={}, size=0), QUEUE)
 ROUTE = TopicRoute((QueueData("b", 2, 2, 6),), (BrokerData("c", "b", {0: BROKER}),))
 CLUSTER = json.dumps({
     "brokerAddrTable": {"b": {"brokerAddrs": {"0": BROKER}, "brokerName": "b", "cluster": "c"}},
     "clusterAddrTable": {"c": ["b"]}}).encode()
-CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
-    "topic_route": (("T",), {}), "topic_clusters": (("T",), {}), "topic_groups": (("T",), {}),
-    "topic_stats": (("T",), {}), "topic_configs": (("b",), {}), "create_topic": (("T",), {}),
-    "update_topic": (("T",), {"perm": 6}), "delete_topic": (("T",), {}), "order": (("T",), {}),
-    "set_order": (("T", "b:1"), {}), "delete_order": (("T",), {}),
-    "group_configs": (("b",), {}), "group_config": (("G",), {}), "create_group": (("G",), {}),
-    "update_group": (("G",), {"retry_max_times": 1}), "delete_group": (("G",), {}),
-    "lag": (("G",), {}), "consume_time_spans": (("G", "T"), {}), "max_offset": ((QUEUE,), {}),
-    "min_offset": ((QUEUE,), {}), "offset_at": ((QUEUE, "now"), {}),
-    "earliest_store_time": ((QUEUE,), {}), "committed": (("G", QUEUE), {}),
-    "set_offset": (("G", QUEUE, 1), {}), "all_offsets": (("b",), {}),
-    "delay_offsets": (("b",), {}), "clone_offsets": (("G", "H", "T"), {}),
-    "correction_offsets": (("T", "G"), {"broker": "b"}), "client_offsets": (("G", "T"), {}),
-    "reset_offsets": (("G", "T"), {"to": "latest"}), "message": ((MESSAGE_ID,), {"topic": "T"}),
-    "message_at": ((QUEUE, 0), {}), "query": (("T", "k"), {}), "read": (("T",), {}),
-    "queue_entries": ((QUEUE, 0), {}), "consumed_by": ((MESSAGE,), {}),
-    "consume_directly": (("G", "c", MESSAGE_ID), {}), "dead_letters": (("G",), {}),
-    "resent_before": (([DeadLetter("G", MESSAGE, "T")],), {}),
-    "members": (("G",), {}), "producers": (("G", "T"), {}), "all_producers": (("b",), {}),
-    "running_info": (("G", "c"), {}), "group_status": (("G",), {}), "plan": (("T", ["c"]), {}),
-    "broker_status": (("b",), {}), "broker_config": (("b",), {}),
-    "update_broker_config": (({"k": "v"},), {}), "broker_lags": (("b",), {}),
-    "stats": (("N", "k"), {"broker": "b"}), "trace": (("K",), {}),
-    "pending_transactions": (("b",), {}), "transaction": ((MESSAGE_ID,), {}),
-    "resume_transaction": ((MESSAGE_ID,), {}), "roll_back_transaction": ((MESSAGE_ID,), {}),
-    "kv": (("n", "k"), {}), "kv_of": (("n",), {}), "put_kv": (("n", "k", "v"), {}),
-    "delete_kv": (("n", "k"), {}), "update_name_server_config": (({"k": "v"},), {}),
-    "wipe_write_perm": (("b",), {}), "add_write_perm": (("b",), {}),
-    "update_acl": (("longlong", "longlong"), {}), "delete_acl": (("longlong",), {}),
-    "update_white_addresses": ((["10.0.0.1"],), {}),
-}
 MIXED = 60
 REFUSALS = (1, 19, 22, 206, 999)
 REFUSED = 8                     # bodies that each call meets with each of them: few read these

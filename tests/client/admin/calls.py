@@ -1,0 +1,125 @@
+"""
+Calls of the methods of Admin: with arguments that can be, and with some that cannot. A new method
+has a row in each table.
+"""
+from __future__ import annotations
+
+from datetime import datetime
+
+from mqcore.client import MessageQueue, ReceivedMessage
+from mqcore.client.admin import DeadLetter
+from mqcore.wire.records import Record
+
+QUEUE = MessageQueue("T", "b", 0)
+MESSAGE_ID = "7F00000100002A9F0000000000000000"
+MESSAGE = ReceivedMessage.from_record(Record(
+    topic="T", queue_id=0, queue_offset=0, physical_offset=0, flag=0, sys_flag=0, body_crc=0,
+    born_timestamp_ms=1, born_host=("127.0.0.1", 1), store_timestamp_ms=1,
+    store_host=("127.0.0.1", 10911), reconsume_times=0, prepared_transaction_offset=0, body=b"x",
+    properties={}, size=0), QUEUE)
+
+# What a method can be called with.
+CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
+    "topic_route": (("T",), {}), "topic_clusters": (("T",), {}), "topic_groups": (("T",), {}),
+    "topic_stats": (("T",), {}), "topic_configs": (("b",), {}), "create_topic": (("T",), {}),
+    "update_topic": (("T",), {"perm": 6}), "delete_topic": (("T",), {}), "order": (("T",), {}),
+    "set_order": (("T", "b:1"), {}), "delete_order": (("T",), {}),
+    "group_configs": (("b",), {}), "group_config": (("G",), {}), "create_group": (("G",), {}),
+    "update_group": (("G",), {"retry_max_times": 1}), "delete_group": (("G",), {}),
+    "lag": (("G",), {}), "consume_time_spans": (("G", "T"), {}), "max_offset": ((QUEUE,), {}),
+    "min_offset": ((QUEUE,), {}), "offset_at": ((QUEUE, "now"), {}),
+    "earliest_store_time": ((QUEUE,), {}), "committed": (("G", QUEUE), {}),
+    "set_offset": (("G", QUEUE, 1), {}), "all_offsets": (("b",), {}),
+    "delay_offsets": (("b",), {}), "clone_offsets": (("G", "H", "T"), {}),
+    "correction_offsets": (("T", "G"), {"broker": "b"}), "client_offsets": (("G", "T"), {}),
+    "reset_offsets": (("G", "T"), {"to": "latest"}), "message": ((MESSAGE_ID,), {"topic": "T"}),
+    "message_at": ((QUEUE, 0), {}), "query": (("T", "k"), {}), "read": (("T",), {}),
+    "queue_entries": ((QUEUE, 0), {}), "consumed_by": ((MESSAGE,), {}),
+    "consume_directly": (("G", "c", MESSAGE_ID), {}), "dead_letters": (("G",), {}),
+    "resent_before": (([DeadLetter("G", MESSAGE, "T")],), {}),
+    "members": (("G",), {}), "producers": (("G", "T"), {}), "all_producers": (("b",), {}),
+    "running_info": (("G", "c"), {}), "group_status": (("G",), {}), "plan": (("T", ["c"]), {}),
+    "broker_status": (("b",), {}), "broker_config": (("b",), {}),
+    "update_broker_config": (({"k": "v"},), {}), "broker_lags": (("b",), {}),
+    "stats": (("N", "k"), {"broker": "b"}), "trace": (("K",), {}),
+    "pending_transactions": (("b",), {}), "transaction": ((MESSAGE_ID,), {}),
+    "resume_transaction": ((MESSAGE_ID,), {}), "roll_back_transaction": ((MESSAGE_ID,), {}),
+    "kv": (("n", "k"), {}), "kv_of": (("n",), {}), "put_kv": (("n", "k", "v"), {}),
+    "delete_kv": (("n", "k"), {}), "update_name_server_config": (({"k": "v"},), {}),
+    "wipe_write_perm": (("b",), {}), "add_write_perm": (("b",), {}),
+    "update_acl": (("longlong", "longlong"), {}), "delete_acl": (("longlong",), {}),
+    "update_white_addresses": ((["10.0.0.1"],), {}),
+}
+
+# The method, its arguments, and the parameter that the error names.
+CASES = [
+    ("create_topic", ("bad.name",), {}, "topic"), ("create_topic", ("",), {}, "topic"),
+    ("create_topic", ("t" * 128,), {}, "topic"), ("create_topic", (7,), {}, "topic"),
+    ("create_topic", ("T",), {"queues": 0}, "queues"),
+    ("create_topic", ("T",), {"queues": "8"}, "queues"),
+    ("create_topic", ("T",), {"queues": True}, "queues"),
+    ("create_topic", ("T",), {"read_queues": -1}, "read_queues"),
+    ("create_topic", ("T",), {"perm": 8}, "perm"),
+    ("create_topic", ("T",), {"order": "yes"}, "order"),
+    ("create_topic", ("T",), {"broker": " "}, "broker"),
+    ("create_topic", ("T",), {"broker": "b", "cluster": "c"}, "cluster"),
+    ("update_topic", ("T",), {"perm": "6"}, "perm"), ("delete_topic", ("bad name",), {}, "topic"),
+    ("topics", (" ",), {}, "cluster"), ("topics", (), {"user_only": 1}, "user_only"),
+    ("unit_topics", ("units",), {}, "kind"), ("topic_route", (None,), {}, "topic"),
+    ("topic_stats", ("a/b",), {}, "topic"), ("set_order", ("T", "b"), {}, "value"),
+    ("set_order", ("T", ""), {}, "value"), ("topic_configs", ("",), {}, "broker"),
+    ("create_group", ("bad group",), {}, "group"), ("create_group", ("g" * 256,), {}, "group"),
+    ("create_group", ("G",), {"retry_max_times": "16"}, "retry_max_times"),
+    ("create_group", ("G",), {"consume_enable": 1}, "consume_enable"),
+    ("update_group", ("G",), {"retry_queue_count": -1}, "retry_queue_count"),
+    ("delete_group", ("G",), {"remove_offsets": "no"}, "remove_offsets"),
+    ("lag", ("",), {}, "group"), ("lag", ("G", "bad topic"), {}, "topic"),
+    ("consume_time_spans", ("G", ""), {}, "topic"),
+    ("max_offset", ("T",), {}, "queue"), ("max_offset", (MessageQueue("T", "", 0),), {},
+                                          "queue.broker_name"),
+    ("min_offset", (MessageQueue("T", "b", -1),), {}, "queue.queue_id"),
+    ("offset_at", (QUEUE, "yesterday"), {}, "at"),
+    ("offset_at", (QUEUE, datetime(2026, 1, 1)), {}, "at"),
+    ("set_offset", ("G", QUEUE, -1), {}, "offset"),
+    ("set_offset", ("G", QUEUE, 1.5), {}, "offset"),
+    ("committed", ("", QUEUE), {}, "group"),
+    ("clone_offsets", ("G", "", "T"), {}, "target"),
+    ("clone_offsets", ("", "G", "T"), {}, "source"),
+    ("correction_offsets", ("T", "G", "H"), {"broker": "b"}, "filter_groups"),
+    ("reset_offsets", ("G", "T"), {"to": "soon"}, "to"),
+    ("reset_offsets", ("G", "T"), {"to": -1}, "to"),
+    ("reset_offsets", ("G", "T"), {"to": datetime(2026, 1, 1)}, "to"),
+    ("reset_offsets", ("G", "T"), {"to": None}, "to"),
+    ("reset_offsets", ("G", "T"), {"to": "latest", "dry_run": "yes"}, "dry_run"),
+    ("message", ("nonsense",), {}, "message_id"), ("message", ("",), {}, "message_id"),
+    ("message_at", (QUEUE, "0"), {}, "offset"), ("query", ("T", ""), {}, "key"),
+    ("query", ("T", "k"), {"count": 65}, "count"), ("query", ("T", "k"), {"begin": 5}, "begin"),
+    ("read", ("T",), {"count": 0}, "count"), ("read", ("T",), {"expression": "||"}, "expression"),
+    ("read", ("T",), {"expression": 5}, "expression"), ("read", ("T",), {"sql": 1}, "sql"),
+    ("queue_entries", (QUEUE, -1), {}, "index"), ("consumed_by", ("id",), {}, "message"),
+    ("consume_directly", ("G", "", "id"), {}, "client_id"),
+    ("send", ("T", ""), {}, "body"), ("send", ("T", "x"), {"keys": "k"}, "keys"),
+    ("send", ("T", "x"), {"properties": {"KEYS": "x"}}, "properties"),
+    ("send", ("T", "x"), {"queue": "q"}, "queue"), ("resend", ("id",), {}, "message"),
+    ("send_times", ("T",), {"count": 0}, "count"), ("send_times", ("T",), {"size": 0}, "size"),
+    ("dead_letters", ("bad group",), {}, "group"), ("dead_letters", ("G",), {"count": 0}, "count"),
+    ("resend_dead_letters", ("G", "x"), {}, "letters"),
+    ("resend_dead_letters", ("G", ["x"]), {}, "letters"),
+    ("members", ("",), {}, "group"), ("producers", ("G", ""), {}, "topic"),
+    ("running_info", ("G", ""), {}, "client_id"),
+    ("running_info", ("G", "c"), {"stack": 1}, "stack"),
+    ("plan", ("T", "ab"), {}, "members"), ("plan", ("T", ["a", "a"]), {}, "members"),
+    ("broker_status", ("",), {}, "broker"), ("update_broker_config", ({},), {}, "settings"),
+    ("update_broker_config", ({"a": None},), {}, "settings"),
+    ("update_broker_config", (["a"],), {}, "settings"),
+    ("broker_lags", ("b",), {"ordered_only": 0}, "ordered_only"),
+    ("stats", ("", "k"), {"broker": "b"}, "name"),
+    ("stats_all", (), {"active_only": 2}, "active_only"),
+    ("trace", ("",), {}, "message_id"), ("trace", ("i",), {"trace_topic": ""}, "trace_topic"),
+    ("pending_transactions", ("b",), {"limit": 0}, "limit"),
+    ("transaction", ("nonsense",), {}, "message_id"),
+    ("kv", ("", "k"), {}, "namespace"), ("put_kv", ("n", "k", ""), {}, "value"),
+    ("name_server_config", ("nowhere",), {}, "name_server"),
+    ("update_name_server_config", ({},), {}, "settings"),
+    ("wipe_write_perm", ("",), {}, "broker_name"),
+]
