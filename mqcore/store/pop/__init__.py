@@ -1,0 +1,1 @@
+"""Messages that are acknowledged one by one (POP): state.pxd has the structs, pop.pxd the rules."""
