@@ -45,6 +45,7 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "/message/body": ("messages", "body", GET),
     "/dead-letters": ("dead_letters", "dead_letters", GET),
     "/dead-letters/group": ("dead_letters", "of_group", GET),
+    "/dead-letters/export": ("dead_letters", "export", GET),
     "/transactions": ("transactions", "transactions", GET),
     "/transaction": ("transactions", "transaction", GET),
     "/delayed": ("delayed", "delayed", GET),

@@ -8,13 +8,14 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
+from mqcore.admin.nouns import dlq
 from mqcore.page.app import PAGES
 from mqcore.page.changes import CHANGES
 from tests.page.conftest import BODY, DEAD, HOSTILE, World, client, site
 from tests.page.html import Page
 
 NAME = quote(HOSTILE, safe="")
-PARTS = {"/live", "/history", "/find", "/message/body", "/message/groups"}
+PARTS = {"/live", "/history", "/find", "/message/body", "/message/groups", "/dead-letters/export"}
 QUERIES = {
     "/topic": ["name=orders", f"name={NAME}"], "/group": ["name=billing", f"name={NAME}"],
     "/messages": ["", "topic=orders&since=1d+ago", f"topic={NAME}", f"which={NAME}",
@@ -86,6 +87,23 @@ def test_a_body_is_only_downloaded(world: World, reader: TestClient) -> None:
     assert answer.text == BODY
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_dead_letters_are_exported_as_lines(
+        reader: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bodies(query: str = "") -> list[str]:
+        answer = reader.get(f"/dead-letters/export?name=billing{query}")
+        assert answer.headers["content-type"] == "application/x-ndjson"
+        assert answer.headers["content-disposition"].startswith("attachment")
+        return [json.loads(line)["body"] for line in answer.text.splitlines()]
+
+    monkeypatch.setattr(dlq, "PAGE_COUNT", 1)
+    assert sorted(bodies()) == [f"{BODY} {number}" for number in range(3)]
+    assert bodies("&grep=1$") == [f"{BODY} 1"]
+    assert bodies("&until=1h+ago") == []
+    assert reader.get("/dead-letters/export?name=billing&grep=(").status_code == 400
+    shown = json.loads(reader.get("/dead-letters/group?name=billing&limit=2&format=json").text)
+    assert (len(shown["messages"]), shown["more"]) == (2, True)
 
 
 def test_names_go_to_the_page_of_their_thing(world: World, reader: TestClient) -> None:

@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from itertools import compress
 from typing import Any
 
 import click
@@ -12,7 +14,8 @@ from mqcore.admin.nouns.parameters import cluster_option, group_argument
 from mqcore.admin.nouns.stored import document_of, preview, row_of
 from mqcore.admin.shell import units
 from mqcore.admin.shell.connection import Connection
-from mqcore.admin.shell.exits import Exit, NotFound
+from mqcore.admin.shell.exits import Exit, Failure, NotFound
+from mqcore.admin.shell.grep import Grep, grepping
 from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Part, Table, Text, View
 from mqcore.client import AsyncAdmin
@@ -22,6 +25,7 @@ from mqcore.wire.codes import DLQ_PREFIX
 
 TOPICS_AT_ONCE = 16
 REDRIVE_MAX = 10_000
+PAGE_COUNT = 1_000                     # that one request for an export brings
 
 
 @click.group("dlq")
@@ -93,21 +97,51 @@ def _filters(command: Any) -> Any:
     return command
 
 
+async def _pages(
+    admin: AsyncAdmin, group: str, since: str | None, until: str | None, count: int,
+) -> AsyncGenerator[Found[DeadLetter], None]:
+    """All dead letters of a group, some at a time, the oldest first."""
+    begin: str | datetime | None = since
+    seen: frozenset[str] = frozenset()
+    while True:
+        found = await admin.dead_letters(group, begin=begin, end=until, count=count)
+        fresh = tuple(one for one in found if one.message.offset_message_id not in seen)
+        yield Found(fresh, found.unreachable, found.more)
+        if not found.more:
+            return
+        if fresh:
+            begin = datetime.fromtimestamp(found[-1].message.store_timestamp_ms / 1000, UTC)
+            seen = frozenset(one.message.offset_message_id for one in found)
+        elif count < READ_COUNT_MAX:
+            count = READ_COUNT_MAX
+        else:
+            raise Failure(f"more than {count:,} dead letters of group {group} in one millisecond")
+
+
+async def _taken(
+    letters: Sequence[DeadLetter], key: str | None, search: Grep,
+) -> list[DeadLetter]:
+    named = [letter for letter in letters if key is None or key in letter.message.keys]
+    return list(compress(named, await search.found([one.message.body for one in named])))
+
+
 async def _letters(
     admin: AsyncAdmin, group: str, since: str | None, until: str | None, key: str | None,
     grep: str | None, limit: int,
 ) -> Found[DeadLetter]:
     """The dead letters of a group that a command is about, the oldest first."""
-    try:
-        pattern = None if grep is None else re.compile(grep.encode())
-    except re.error as error:
-        raise click.BadParameter(f"{grep!r}: {error}", param_hint="--grep") from None
-    count = limit if key is None and pattern is None else READ_COUNT_MAX
-    found = await admin.dead_letters(group, begin=since, end=until, count=count)
-    taken = [letter for letter in found
-             if (key is None or key in letter.message.keys)
-             and (pattern is None or pattern.search(letter.message.body) is not None)]
-    return Found(tuple(taken[:limit]), found.unreachable, found.more or len(taken) > limit)
+    taken: list[DeadLetter] = []
+    missing: dict[str, Unreachable] = {}
+    more = False
+    async with grepping(grep) as search, aclosing(
+            _pages(admin, group, since, until, min(limit, PAGE_COUNT))) as pages:
+        async for found in pages:
+            taken += await _taken(found.items, key, search)
+            missing.update((failure.address, failure) for failure in found.unreachable)
+            more = found.more or len(taken) > limit
+            if len(taken) >= limit:
+                break
+    return Found(tuple(taken[:limit]), tuple(missing.values()), more)
 
 
 limit_option = click.option("--limit", default=100, show_default=True,
@@ -141,10 +175,23 @@ async def export_command(
 ) -> AsyncIterator[tuple[dict[str, Any], str]]:
     """All dead letters of a group; with --ndjson in the form that `message send` reads."""
     async with AsyncAdmin(connection.namesrv, credentials=connection.credentials) as admin:
-        for letter in await _letters(admin, group, limit=READ_COUNT_MAX, **filters):
-            document = letter_document(letter)
+        async for document in exported(admin, group, **filters):
             row = row_of(document)
             yield document, "  ".join(column.text(row) for column in ROWS if not column.wide)
+
+
+async def exported(
+    admin: AsyncAdmin, group: str, since: str | None, until: str | None, key: str | None,
+    grep: str | None,
+) -> AsyncGenerator[dict[str, Any], None]:
+    """All dead letters of a group as documents. Raises where a broker does not answer."""
+    async with grepping(grep) as search, aclosing(
+            _pages(admin, group, since, until, PAGE_COUNT)) as pages:
+        async for found in pages:
+            if found.unreachable:
+                raise found.unreachable[0].error
+            for letter in await _taken(found.items, key, search):
+                yield letter_document(letter)
 
 
 # -- redrive, purge -------------------------------------------------------------------------------

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mqcore.admin.shell import units
 from mqcore.admin.shell.connection import Connection
 from mqcore.admin.shell.durations import Duration
 from mqcore.admin.shell.exits import Exit, Failure, NotFound
+from mqcore.admin.shell.grep import grepping
 from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Facts, Part, Table, Text, View
 from mqcore.client import AsyncAdmin, AsyncReader, MessageQueue, ReceivedMessage
@@ -96,13 +98,6 @@ def _filters(command: Any) -> Any:
     return command
 
 
-def _pattern(grep: str | None) -> re.Pattern[bytes] | None:
-    try:
-        return None if grep is None else re.compile(grep.encode())
-    except re.error as error:
-        raise click.BadParameter(f"{grep!r}: {error}", param_hint="--grep") from None
-
-
 def _expression(tags: str | None, sql: str | None) -> dict[str, Any]:
     if tags and sql:
         raise click.UsageError("give --tag or --sql, not both")
@@ -121,11 +116,11 @@ async def find_command(
     since: str | None, until: str | None, limit: int,
 ) -> View:
     """Messages of a topic in the order in which they were stored, without a group."""
-    pattern = _pattern(grep)
-    count = limit if pattern is None else GREP_MAX
-    found = await admin.read(topic, begin=since, end=until, count=count,
-                             **_expression(tags, sql))
-    taken = [message for message in found if _matches(message, pattern)]
+    count = limit if grep is None else GREP_MAX
+    async with grepping(grep) as search:
+        found = await admin.read(topic, begin=since, end=until, count=count,
+                                 **_expression(tags, sql))
+        taken = list(compress(found, await search.found([one.body for one in found])))
     documents = [document_of(message) for message in taken[:limit]]
     rows = [row_of(document) for document in documents]
     more = found.more or len(taken) > limit
@@ -134,10 +129,6 @@ async def find_command(
         parts.append(Text([f"there are more: raise --limit, or give --since {_after(rows)}"]))
     return View({"messages": documents, "more": more}, parts, items="messages", name="messageId",
                 missing=found.unreachable)
-
-
-def _matches(message: ReceivedMessage, pattern: re.Pattern[bytes] | None) -> bool:
-    return pattern is None or pattern.search(message.body) is not None
 
 
 def _after(rows: Sequence[dict[str, Any]]) -> str:
@@ -156,15 +147,14 @@ async def tail_command(
     since: str | None, limit: int | None, patience_s: float,
 ) -> AsyncIterator[tuple[dict[str, Any], str]]:
     """Messages of a topic as they come, until Ctrl-C; without a group."""
-    pattern = _pattern(grep)
     _expression(tags, sql)
     options: dict[str, Any] = {"sql": sql} if sql else {"filter": tags or "*"}
-    async with AsyncReader(
+    async with grepping(grep) as search, AsyncReader(
             topic, start="latest" if since is None else units.moment_of(since), timeout=patience_s,
             namesrv=connection.namesrv, credentials=connection.credentials, **options) as reader:
         count = 0
         async for message in reader:
-            if not _matches(message, pattern):
+            if not (await search.found([message.body]))[0]:
                 continue
             document = document_of(message)
             row = row_of(document)

@@ -34,6 +34,7 @@ from mqcore.wire.tags import EXPRESSION_SQL92, EXPRESSION_TAG, Subscription, par
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 QUERY_COUNT_MAX: Final = 64             # a broker gives no more
 READ_COUNT_MAX: Final = 100_000         # messages that one call brings
+READ_BYTES_MAX: Final = 64 << 20        # and their bodies, shared by the queues; one each at least
 PULL_COUNT: Final = 32
 NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
 
@@ -170,7 +171,8 @@ class Messages(Connections, Link):
 
         begin, end              times between which they were stored; None: no bound
         expression, sql         `TagA || TagB`, or with sql=True a SQL92 condition
-        count                   at most so many of each queue; `more` says that there are more
+        count                   at most so many of each queue; `more` says that there are more, as
+                                it does after 64 MiB of bodies
         broker_name, queue_id   only queues of that broker, or with that number
         In the order in which they were stored. Raises ConfigError, NoRouteError.
         """
@@ -197,7 +199,7 @@ class Messages(Connections, Link):
         async def one(target: Target) -> tuple[list[ReceivedMessage], bool]:
             return await self._read_queue(
                 Target(places[target].broker_name, target.address), places[target], subscription,
-                count, begin_ms, end_ms)
+                count, READ_BYTES_MAX // len(queues), begin_ms, end_ms)
 
         places = {}
         for queue in queues:
@@ -205,16 +207,23 @@ class Messages(Connections, Link):
             address = addresses.get(MASTER_ID) or next(iter(addresses.values()))
             places[Target(f"{queue.broker_name} queue {queue.queue_id}", address)] = queue
         answers, failures = await self._read(f"messages of topic {topic}", list(places), one)
-        found = [message for _, (messages, _) in answers for message in messages]
+        # of a queue that was cut by its bytes later messages lack: those of others wait for them
+        last_ms = min((messages[-1].store_timestamp_ms for _, (messages, more) in answers
+                       if more and len(messages) < count), default=arguments.I64_MAX)
+        found = [message for _, (messages, _) in answers for message in messages
+                 if message.store_timestamp_ms <= last_ms]
         found.sort(key=lambda message: (message.store_timestamp_ms, message.queue,
                                         message.queue_offset))
         return Found(tuple(found), failures, any(more for _, (_, more) in answers))
 
     async def _read_queue(
         self, target: Target, queue: MessageQueue, subscription: Subscription, count: int,
-        begin_ms: int | None, end_ms: int | None,
+        size: int, begin_ms: int | None, end_ms: int | None,
     ) -> tuple[list[ReceivedMessage], bool]:
-        """Up to `count` messages of one queue, and whether it has more of them."""
+        """
+        Up to `count` messages of one queue, fewer where their bodies have more than `size` bytes,
+        and whether it has more of them.
+        """
         if begin_ms is None:
             offset = await self._offset(target, queue, RequestCode.GET_MIN_OFFSET)
         else:       # of several messages of one millisecond a broker finds any, so one before
@@ -231,7 +240,8 @@ class Messages(Connections, Link):
                     return found, False
                 if begin_ms is not None and message.store_timestamp_ms < begin_ms:
                     continue
-                if len(found) == count:
+                size -= len(message.body)
+                if len(found) == count or (found and size < 0):
                     return found, True
                 found.append(message)
             if offset_after <= offset:

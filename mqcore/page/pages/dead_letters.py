@@ -1,10 +1,14 @@
 """Dead letters: the groups that have some, and those of one group, to be sent again."""
 from __future__ import annotations
 
+import asyncio
+import json
 import shlex
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from mqcore.admin.nouns import dlq as nouns
 from mqcore.page.context import Page
@@ -12,6 +16,8 @@ from mqcore.page.pages.messages import place_of
 from mqcore.wire.codes import DLQ_PREFIX
 
 LIMIT, LIMIT_MAX = 200, 10_000
+FILTERS = ("since", "until", "key", "grep")
+EXPORT_S = 300.0                       # a browser that reads slower gets a file that is cut
 
 
 async def dead_letters(page: Page) -> Response:
@@ -26,7 +32,7 @@ async def dead_letters(page: Page) -> Response:
 async def of_group(page: Page) -> Response:
     """The dead letters of one group."""
     name = page.needed("name")
-    filters = {key: page.text(key) for key in ("since", "until", "key", "grep")}
+    filters = {key: page.text(key) for key in FILTERS}
     limit = page.number("limit", LIMIT, 1, LIMIT_MAX)
     words = ["mqcore", "dlq", "show", name, "--limit", str(limit)]
     for key, value in filters.items():
@@ -42,3 +48,24 @@ async def of_group(page: Page) -> Response:
             "stored": lambda row: page.url("/message", place=place_of(DLQ_PREFIX + name, row)),
             "originTopic": lambda row: page.url("/topic", name=row["originTopic"])
             if row["originTopic"] else ""}))
+
+
+async def export(page: Page) -> Response:
+    """A file with a line for each dead letter, as `mqcore message send --ndjson` reads it."""
+    name = page.needed("name")
+    documents = nouns.exported(page.admin, name, **{key: page.text(key) or None for key in FILTERS})
+    first = await anext(documents, None)       # an error so far is a page, later it cuts the file
+
+    async def lines() -> AsyncIterator[bytes]:
+        async with asyncio.timeout(EXPORT_S), aclosing(documents):
+            if first is not None:
+                yield _line(first)
+            async for document in documents:
+                yield _line(document)
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers={
+        "Content-Disposition": 'attachment; filename="dead-letters.ndjson"'})
+
+
+def _line(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode() + b"\n"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mqcore.client import ClientError, ConfigError, PushConsumer
-from mqcore.client.admin import TrackState
+from mqcore.client.admin import TrackState, messages
 from mqcore.wire.ids import offset_message_id
 from tests.client.admin.conftest import BROKER_NAME, queue, store, unique
 from tests.interop.mqadmin import fields, rows
@@ -98,6 +98,22 @@ def test_a_topic_is_read_without_a_group(admin, topic):
     assert list(admin.read(topic, begin=datetime.now(UTC) + timedelta(minutes=1))) == []
     assert list(admin.read(topic, end="1h ago")) == []
     assert len(admin.read(topic, begin="1h ago", end="now")) == 41
+
+
+def test_a_read_of_large_bodies_is_cut_and_skips_none(admin, topic, monkeypatch):
+    monkeypatch.setattr(messages, "READ_BYTES_MAX", 4_000)         # 2,000 for each of two queues
+    store(admin, topic, *(f"{number}" * 900 for number in range(4)))
+    store(admin, topic, "small", queue_id=1)
+    cut = admin.read(topic)
+    first = [message for message in cut if message.queue.queue_id == 0]
+    assert ([message.body[:1] for message in first], cut.more) == ([b"0", b"1"], True)
+    # "small" came after the messages that lack, so it waits for them
+    assert all(message.store_timestamp_ms <= first[-1].store_timestamp_ms for message in cut)
+    rest = admin.read(topic, begin=datetime.fromtimestamp(
+        cut[-1].store_timestamp_ms / 1000, UTC))
+    assert rest[0].store_timestamp_ms <= cut[-1].store_timestamp_ms
+    monkeypatch.setattr(messages, "READ_BYTES_MAX", 8)             # less than a single message
+    assert [message.body[:1] for message in admin.read(topic, queue_id=0)] == [b"0"]
 
 
 def test_reading_shows_what_mqadmin_prints(admin, mqadmin, topic):
