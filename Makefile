@@ -16,6 +16,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := $(shell find mqcore -name '*.pyx' -o -name '*.pxd' -o -name '*.h' 2>/dev/null) \
            mqcore/participants.py mqcore/figures.py
+JAVA := $(shell find mqcore/spark/jvm/src -name '*.java')
+JAR  := mqcore/spark/jvm/mqcore-spark.jar
 
 .PHONY: build tools run test demo perf ledger lint docs settings invariants clean soak mutants wheel debug sanitize fuzz \
         fuzz-build spark-classes
@@ -27,6 +29,7 @@ build: $(VENV)/created
 # -- ... and what the tests and checks need besides
 tools: $(VENV)/created
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/tools $(VENV)/probes
+	@$(MAKE) --no-print-directory $(JAR)
 
 $(VENV)/created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "$(PYTHON) is Python %d.%d; mqcore needs 3.11 or newer: make PYTHON=python3.12 ..." % sys.version_info[:2])'
@@ -45,6 +48,11 @@ $(VENV)/installed: $(VENV)/created pyproject.toml setup.py
 $(VENV)/tools: $(VENV)/installed
 	MQCORE_BUILD_ONLY=none $(BIN)/pip install --quiet --no-compile --no-build-isolation --editable '.[$(EXTRAS)]'
 	@touch $@
+
+# -- the source of Spark that runs in Spark's own process: where a JDK and PySpark are; else it says
+#    what is missing, and all other things are built
+$(JAR): $(JAVA) mqcore/spark/jvm/__main__.py | $(VENV)/tools
+	@$(BIN)/python -m mqcore.spark.jvm --if-possible
 
 # -- compiles what changed, and what is compiled with it
 $(VENV)/built: $(VENV)/created setup.py $(SOURCES)
@@ -114,7 +122,7 @@ mutants: tools
 
 # -- dist/: the sources, and made from them alone a wheel for each of WHEEL_PYTHONS, for every machine
 #    whose glibc is not older than the wheel's name says
-wheel: $(VENV)/tools
+wheel: $(VENV)/tools $(JAR)
 	rm -rf dist build/wheel
 	$(BIN)/python -m build --quiet --sdist --outdir dist
 	for python in $(WHEEL_PYTHONS); do \

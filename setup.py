@@ -591,7 +591,8 @@ setup(
     options={"build_ext": {"parallel": JOBS}, "egg_info": {"egg_base": "."}},
     package_dir={**packages(), "": DISCOVERED},
     package_data={"mqcore": ["*.pyi", "**/*.pyi", "py.typed", "page/templates/*", "page/static/*",
-                             "page/static/vendor/*"], "mqcore.config": ["*.toml"]},
+                             "page/static/vendor/*", "spark/jvm/*.jar"],
+                  "mqcore.config": ["*.toml"]},
     exclude_package_data={} if PROBES else {"mqcore": ["*/probes/*"]},
     ext_modules=extensions(),
 )

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("mqcore", "workers", "config")
 BESIDE = {"CHANGELOG.md", "LICENSE", "MANIFEST.in", "NOTICE", "PKG-INFO", "README.md",
           "SECURITY.md", "pyproject.toml", "setup.cfg", "setup.py"}
+JAR = "mqcore/spark/jvm/mqcore-spark.jar"   # where it could be made
 GLIBC = "2_34"                    # as README.md says; pthread_create and pthread_join need it
 SHARED = "mqcore._cyutility"      # what Cython's modules have in common
 EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
@@ -51,10 +52,11 @@ def test_the_archive_of_the_sources_has_what_a_build_needs_and_nothing_else(tmp_
         names = {member.name.partition("/")[2] for member in file if member.isfile()}
     found = {name for name in names if not name.startswith("mqcore.egg-info/")}
 
-    assert found - BESIDE == sources()
+    assert found - BESIDE - {JAR} == sources()
     assert found >= BESIDE
     assert {Path(name).suffix for name in sources()} <= {
-        ".css", ".h", ".html", ".js", ".pxd", ".py", ".pyi", ".pyx", ".svg", ".toml", ".typed"}
+        ".css", ".h", ".html", ".java", ".js", ".pxd", ".py", ".pyi", ".pyx", ".svg", ".toml",
+        ".typed"}
 
 
 @pytest.mark.slow
@@ -127,8 +129,8 @@ def assert_holds_what_runs(wheel: Path) -> None:
     held = {name.partition(".")[0] for name in names if name.endswith(".so")}
     expected = {installed(name) for name in sources()}
 
-    assert {name for name in names if not name.endswith(".so")} == {
-        name for name in expected if Path(name).suffix not in (".h", ".pxd", ".pyx")}
+    assert {name for name in names if not name.endswith(".so")} - {JAR} == {
+        name for name in expected if Path(name).suffix not in (".h", ".java", ".pxd", ".pyx")}
     assert held == compiled()
 
 

@@ -12,12 +12,16 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+
+from mqcore.spark.jvm import JAR
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 DAEMON = "mqcore.spark.daemon"
+JARS = "spark.jars"
 
 SETTINGS: Final = {
     # what is imported once, and collected never, in the parent of Python's workers
@@ -42,12 +46,25 @@ def builder(name: str = "mqcore") -> SparkSession.Builder:
     Python's workers, and what looks for data sources, run under this interpreter unless the
     environment's PYSPARK_PYTHON names another: Spark would take the first `python3` of the path.
     On a cluster mqcore has to be installed where executors run: they import the daemon.
+
+    `spark.jars` has the jar of the source `rocketmq-jvm`, where this installation has one. A
+    program that sets `spark.jars` itself adds `mqcore.spark.jvm.jar()`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     made = SparkSession.builder.appName(name)
     for key, value in SETTINGS.items():
         made = made.config(key, value)
+    if JAR.exists():
+        made = made.config(JARS, ",".join(dict.fromkeys([*_submitted_jars(), str(JAR)])))
     return made
+
+
+def _submitted_jars() -> list[str]:
+    """The jars of `spark-submit --jars`: the builder's setting would stand in their place."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return []
+    SparkContext._ensure_initialized()
+    return [one for one in (SparkConf().get(JARS) or "").split(",") if one]
 
 
 def local_rows(spark: Any, rows: Iterable[tuple[Any, ...]], ddl: str) -> Any:

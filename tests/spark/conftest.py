@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqcore.client.admin import Admin
+from mqcore.spark.jvm import JAR
 from tests.spark.jvm import LAUNCHER, PRELOADED, jvm_options
 from tests.spark.world import World
 from tests.support.ci import unavailable
@@ -72,6 +73,15 @@ def world(spark: object, broker: MqcoreProcess) -> Iterator[World]:
     """The session and the broker, and what tests do with both."""
     with World(spark, broker.namesrv_addr) as made:
         yield made
+
+
+@pytest.fixture(params=["rocketmq", "rocketmq-jvm"])
+def source(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a source: the frames of `world` are read by it."""
+    if request.param == "rocketmq-jvm" and not JAR.exists():
+        unavailable("needs the jar: python -m mqcore.spark.jvm")
+    monkeypatch.setattr(world, "source", request.param)
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Iterator
 
-from mqcore.wire.codes import ResponseCode
+from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, decode, encode, response
 from mqcore.wire.records import Record, encode_record
 
@@ -48,6 +49,11 @@ class FakeBroker:
 
     def answer(self, request: Command) -> Command:
         ext = request.ext or {}
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return self._route(request)
+        if request.code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+            known = self.first if request.code == RequestCode.GET_MIN_OFFSET else self.end
+            return self._said(request, ResponseCode.SUCCESS, {"offset": str(known)})
         asked, count = int(ext["queueOffset"] or 0), int(ext["maxMsgNums"] or 0)
         if self.busy:
             self.busy -= 1
@@ -73,6 +79,17 @@ class FakeBroker:
         answer = self._said(request, ResponseCode.SUCCESS,
                             said | {"nextBeginOffset": str(following)})
         answer.body = b"".join(map(record, found))
+        return answer
+
+    def _route(self, request: Command) -> Command:
+        """As a name server whose only broker is this one."""
+        answer = self._said(request, ResponseCode.SUCCESS, {})
+        answer.body = json.dumps({
+            "brokerDatas": [{"brokerAddrs": {"0": self.address}, "brokerName": "b",
+                             "cluster": "c"}],
+            "filterServerTable": {},
+            "queueDatas": [{"brokerName": "b", "perm": 6, "readQueueNums": 1, "topicSysFlag": 0,
+                            "topicSynFlag": 0, "writeQueueNums": 1}]}).encode()
         return answer
 
     def _said(self, request: Command, code: ResponseCode, ext: dict[str, str]) -> Command:

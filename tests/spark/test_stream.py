@@ -14,6 +14,11 @@ from tests.spark.world import forget_commit
 from tests.support.waiting import wait_until
 
 
+@pytest.fixture(autouse=True)
+def _both(source):
+    """Each test runs on the source in Python and on the one in the JVM."""
+
+
 def memory(world, frame, checkpoint):
     """Run a stream up to what is there; its query and the frame of what came out."""
     name = f"m{uuid.uuid4().hex}"

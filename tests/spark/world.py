@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from mqcore.client import Message, Producer
 from mqcore.client.admin import Admin
+from tests.support.waiting import wait_until
 
 NUMBERS = itertools.count(1)
 
@@ -17,6 +18,7 @@ NUMBERS = itertools.count(1)
 class World:
     def __init__(self, spark: Any, namesrv: str) -> None:
         self.spark = spark
+        self.source = "rocketmq"
         self.namesrv = namesrv
         self.producer = Producer("tests", namesrv=namesrv, batch_count=16,
                                  send_timeout=60.0)          # slow machines
@@ -45,10 +47,14 @@ class World:
     def send(self, topic: str, count: int, *, begin: int = 0, body: int = 100, **message: Any
              ) -> None:
         """Messages of numbers from `begin` on, in all queues."""
-        self.producer.send_many([
+        sent = self.producer.send_many([
             Message(topic, f"{number}:".ljust(body, "x"), tags=f"t{number % 3}",
                     keys=[f"k{number}"], properties={"n": str(number)}, **message)
             for number in range(begin, begin + count)])
+        last = {one.queue: one.queue_offset for one in sent if "delay" not in message}
+        for queue, offset in last.items():          # a broker tells it a moment later
+            wait_until(lambda queue=queue, offset=offset: self.admin.max_offset(queue) > offset,
+                       f"{queue} has what was sent")
 
     def read(self, topic: str | None = None, *, schema: str | None = None, **options: Any) -> Any:
         """The frame of a batch read."""
@@ -60,7 +66,7 @@ class World:
 
     def _source(self, reader: Any, topic: str | None, schema: str | None,
                 options: Mapping[str, Any]) -> Any:
-        reader = reader.format("rocketmq").option("nameServer", self.namesrv)
+        reader = reader.format(self.source).option("nameServer", self.namesrv)
         if topic is not None:
             reader = reader.option("topic", topic)
         for name, value in options.items():

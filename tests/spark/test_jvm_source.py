@@ -1,0 +1,211 @@
+"""The source `rocketmq-jvm`: the source in Python, and what only this one can."""
+from __future__ import annotations
+
+import random
+import uuid
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from mqcore.spark.columns import COLUMNS, all_columns
+from mqcore.spark.jvm import JAR
+from mqcore.spark.options import READ, ROCKETMQ, WRITE
+from mqcore.wire.codes import RequestCode
+from tests.spark.test_broken_bodies import send_broken
+from tests.spark.world import forget_commit
+from tests.support.ci import unavailable
+from tests.wire_live.peer import Peer, send_fields
+
+NAME = "rocketmq-jvm"
+KEY = ["brokerName", "queueId", "queueOffset"]
+
+
+@pytest.fixture(autouse=True)
+def _jar(world):
+    if not JAR.exists():
+        unavailable("needs the jar: python -m mqcore.spark.jvm")
+
+
+def frames(world, topic, **options):
+    """The same read by both sources."""
+    made = []
+    for world.source in ("rocketmq", NAME):
+        made.append(world.read(topic, **options))
+    world.source = "rocketmq"
+    return made
+
+
+def shown(frame):
+    """Rows that can be compared, in order."""
+    columns = [f"to_json(array_sort(map_entries({name})))" if kind.startswith("map") else name
+               for name, kind in frame.dtypes]
+    return [tuple(row) for row in frame.selectExpr(*columns).orderBy(
+        *[name for name in KEY if name in frame.columns]).collect()]
+
+
+def plan(frame):
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def test_the_jar_is_small():
+    assert JAR.stat().st_size < 400 << 10
+
+
+def test_options_are_those_of_the_source_in_python(world):
+    found = {}
+    for line in world.spark._jvm.mqcore.spark.Source.options():
+        name, also, place, default = line.split("\t")
+        found[name] = also, place, default
+
+    expected = {option.name: option for option in ROCKETMQ if option.on != (WRITE,)}
+    assert list(found) == list(expected)
+    for name, (also, place, default) in found.items():
+        option = expected[name]
+        assert also == ",".join(option.also)
+        assert place == (READ if READ in option.on else option.on[0]), name
+        assert (None if default == "-" else option.parse(name, default) if default else ""
+                ) == option.default, name
+
+
+def test_columns_are_those_of_the_source_in_python(world):
+    topic = world.topic(1)
+    every = ",".join(column.name for column in COLUMNS)
+
+    python, jvm = frames(world, topic, columns=every)
+
+    assert jvm.dtypes == python.dtypes
+    assert frames(world, topic)[1].columns == list(all_columns().names)
+
+
+def hostile(broker, topic):
+    """Messages with properties, hosts and bodies that are seldom."""
+    many = "".join(f"p{number}\x01v\x02" for number in range(100))
+    for properties, body in (
+            ("", b"none"), ("a\x011\x02a\x012\x02b\x013\x02a\x014\x02", b"twice"),
+            ("\x01x\x02y\x01\x02z\x02n\x010\x02", b"no name, no value"),
+            ("ü\x01größe\x02n\x01\u65e5\x02", b"utf-8"), ("q\x01\"\\\t\x02", b"json"),
+            ("KEYS\x01 a  b\tc \x02TAGS\x01t\x02", b"keys"), (many, b"many"),
+            ("TAGS\x01x\x02TAGS\x01y\x02", b"two tags"),
+            ("KEYS\x01" + " ".join(map(str, range(50))) + "\x02", b"many keys")):
+        with Peer(broker.broker_addr) as peer:
+            answer = peer.ask(RequestCode.SEND_MESSAGE_V2,
+                              send_fields(topic, properties=properties), body)
+        assert answer.code == 0
+
+
+def test_rows_are_those_of_the_source_in_python(world, broker):
+    topic = world.topic(2)
+    world.send(topic, 300)
+    world.send(topic, 50, begin=300, body=9_000)              # compressed by the client
+    hostile(broker, topic)
+    send_broken(broker, topic, 0)
+    send_broken(broker, topic, 1)
+    every = ",".join(column.name for column in COLUMNS)
+
+    for options in ({"columns": every}, {"columns": every, "propertiesAs": "json"},
+                    {"rowsPerBatch": 7}, {"columns": "queueId,body"}):
+        python, jvm = frames(world, topic, **options)
+        assert shown(jvm) == shown(python)
+    assert jvm.count() == 361
+
+
+def test_what_a_query_asks_for_is_all_that_is_read(world):
+    topic = world.topic()
+    world.send(topic, 4_000)
+    frame = frames(world, topic)[1]
+
+    found = frame.where("queueId = 1 and queueOffset >= 10 and queueOffset < 15").select(
+        "queueId", "queueOffset")
+
+    assert "Filter (" not in plan(found)
+    assert sorted(map(tuple, found.collect())) == [(1, offset) for offset in range(10, 15)]
+    assert found.rdd.getNumPartitions() == 1
+    assert "body" not in plan(found)
+    later = frame.where("storeTimestamp > timestamp '2100-01-01 00:00:00'")
+    assert (later.count(), later.rdd.getNumPartitions()) == (0, 0)
+    assert len(frame.limit(3).collect()) == 3
+
+
+def test_random_queries_give_what_they_give_without_pushdown(world):
+    """Filters, columns, limits and unions, on one frame that all queries use."""
+    topic = world.topic(3)
+    world.send(topic, 500)
+    python, frame = frames(world, topic)
+    python = python.persist()
+    middle = python.selectExpr("percentile_approx(storeTimestamp, 0.5)").first()[0]
+    chance = random.Random(7)
+    parts = ["queueId = 1", "queueId in (0, 2)", "queueId <> 1", "queueOffset > 40",
+             "queueOffset between 10 and 90", "queueOffset <= 7", "tags = 't1'",
+             "tags in ('t0', 't2')", "tags is null", "tags is not null", "tags = 'none'",
+             f"storeTimestamp >= timestamp '{middle}'", f"storeTimestamp < timestamp '{middle}'",
+             f"brokerName = '{world.broker_name}'", "brokerName = 'x'", f"topic = '{topic}'",
+             "queueId is null", "length(body) > 0", "array_contains(keys, 'k7')", "1 = queueId",
+             "queueOffset = 5 or queueId = 2", "not (queueId = 0)", "queueOffset <=> 3"]
+    columns = ["queueId", "queueOffset", "tags", "msgId", "body", "keys"]
+    try:
+        for _ in range(40):
+            chosen = [" and ".join(chance.sample(parts, chance.randint(0, 3))) or "true"
+                      for _ in range(chance.randint(1, 2))]
+            wanted = [*KEY, *chance.sample(columns[2:], chance.randint(0, 3))]
+
+            def query(one, chosen=chosen, wanted=wanted):
+                sides = [one.where(text).select(wanted) for text in chosen]
+                return sides[0] if len(sides) == 1 else sides[0].union(sides[1])
+
+            expected = sorted(map(str, query(python).collect()))
+            assert sorted(map(str, query(frame).collect())) == expected, chosen
+            limit = chance.randint(0, 20)
+            some = list(map(str, query(frame).limit(limit).collect()))
+            assert len(some) == min(limit, len(expected))
+            assert set(some) <= set(expected)
+    finally:
+        python.unpersist()
+
+
+@pytest.mark.parametrize("order", [("rocketmq", NAME, "rocketmq"), (NAME, "rocketmq", NAME)])
+def test_each_source_continues_the_checkpoint_of_the_other(world, tmp_path, order):
+    topic = world.topic(3)
+    rows: list[int] = []
+    for number, world.source in enumerate(order):
+        world.send(topic, 100, begin=100 * number)
+        frame = world.stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=70)
+        writer = frame.writeStream.foreachBatch(
+            lambda part, _: rows.extend(world.numbers(part)))
+        query = writer.option("checkpointLocation", str(tmp_path)).trigger(
+            availableNow=True).start()
+        query.awaitTermination()
+        if number < 2:                              # the next one repeats this batch
+            last = query.lastProgress
+            before = len(rows)
+            forget_commit(tmp_path, last["batchId"])
+            del rows[before - last["numInputRows"]:]
+    world.source = "rocketmq"
+
+    assert sorted(rows) == list(range(300))
+
+
+def test_a_streams_progress_says_how_far_it_is_behind(world, tmp_path):
+    topic = world.topic(2)
+    world.send(topic, 100)
+    world.source = NAME
+    query = world.run(world.stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=60),
+                      tmp_path, "noop")
+    world.source = "rocketmq"
+
+    behind = [progress["sources"][0]["metrics"] for progress in query.recentProgress]
+    assert [one["messagesBehind"] for one in behind] == ["40", "0"]
+    assert [one[f"messagesBehind.{topic}"] for one in behind] == ["40", "0"]
+    assert topic in query.lastProgress["sources"][0]["description"]
+
+
+def test_a_view_in_sql_reads_a_topic(world):
+    topic = world.topic(2)
+    world.send(topic, 60)
+    name = f"v{uuid.uuid4().hex}"
+
+    world.spark.sql(f"CREATE TEMPORARY VIEW {name} USING `{NAME}` OPTIONS "
+                    f"(nameServer '{world.namesrv}', topic '{topic}')")
+
+    assert world.spark.sql(f"SELECT count(*) FROM {name} WHERE tags = 't1'").first()[0] == 20
+    assert world.spark.sql(f"SELECT count(*) FROM {name}").first()[0] == 60
