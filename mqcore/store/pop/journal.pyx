@@ -37,6 +37,8 @@ from mqcore.store.pop.journal_format cimport (
     JOURNAL_SETTLED,
     JOURNAL_VERSION,
     MESSAGE_SIZE,
+    PASS_POSITION,
+    PASS_SIZE,
     QUEUE_SIZE,
     RECORD_ATTEMPTS,
     RECORD_DUE,
@@ -46,6 +48,7 @@ from mqcore.store.pop.journal_format cimport (
     RECORD_NUMBER,
     RECORD_OFFSET,
     RECORD_POP_TIME,
+    RECORD_POSITION,
     RECORD_QUEUE_ID,
     RECORD_RENEWALS,
     RECORD_SIZE,
@@ -59,6 +62,7 @@ from mqcore.store.pop.state cimport (
     POP_BOOT_LENGTH,
     POP_PATH_MAX,
     READY_AGAIN,
+    UNKNOWN_POSITION,
     PopClock,
     PopFile,
     PopJournal,
@@ -173,7 +177,7 @@ cdef int32_t queue_record(const PopQueue* q, int64_t next, uint8_t* record) noex
 
 
 cdef void message_record(const PopState* s, const PopQueue* q, int32_t message,
-                         uint8_t* record) noexcept nogil:
+                         int64_t log_position, uint8_t* record) noexcept nogil:
     cdef const PopMessage* m = message_at(s, message)
     head_of(record, JOURNAL_MESSAGE, q, m.offset)
     store_i16(record + RECORD_ATTEMPTS, m.attempts)
@@ -181,6 +185,7 @@ cdef void message_record(const PopState* s, const PopQueue* q, int32_t message,
     store_i64(record + RECORD_DUE, 0 if m.place == READY_AGAIN else message_due(s, message))
     store_i32(record + RECORD_INVISIBLE, m.invisible_ms)
     store_i32(record + RECORD_RENEWALS, m.renewals)
+    store_i64(record + RECORD_POSITION, log_position)
 
 
 cdef int32_t attempt_record(const PopQueue* q, uint8_t* record) noexcept nogil:
@@ -190,6 +195,12 @@ cdef int32_t attempt_record(const PopQueue* q, uint8_t* record) noexcept nogil:
     record[RECORD_LENGTH] = <uint8_t>q.attempt_length
     memcpy(record + RECORD_SIZE, q.attempt_id, q.attempt_length)
     return size
+
+
+cdef void pass_record(const PopQueue* q, uint8_t* record) noexcept nogil:
+    head_of(record, JOURNAL_PASS, q, q.next)
+    store_i64(record + PASS_POSITION,
+              q.proof_position if q.proof_offset == q.next - 1 else UNKNOWN_POSITION)
 
 
 cdef void note_queue(PopState* s, PopQueue* q) noexcept nogil:
@@ -202,10 +213,11 @@ cdef void note_forget(PopState* s, PopQueue* q) noexcept nogil:
     note_plain(s, q, JOURNAL_FORGET, 0)
 
 
-cdef void note_message(PopState* s, PopQueue* q, int32_t message) noexcept nogil:
+cdef void note_message(PopState* s, PopQueue* q, int32_t message,
+                       int64_t log_position) noexcept nogil:
     cdef uint8_t record[MESSAGE_SIZE]
     if s.journal.now.fd >= 0:
-        message_record(s, q, message, record)
+        message_record(s, q, message, log_position, record)
         note(s, q, record, MESSAGE_SIZE)
 
 
@@ -220,7 +232,9 @@ cdef void note_settled(PopState* s, PopQueue* q, int64_t offset) noexcept nogil:
 
 
 cdef void note_pass(PopState* s, PopQueue* q) noexcept nogil:
-    note_plain(s, q, JOURNAL_PASS, q.next)
+    cdef uint8_t record[PASS_SIZE]
+    pass_record(q, record)
+    note(s, q, record, PASS_SIZE)
 
 
 cdef void note_raise(PopState* s, PopQueue* q, int64_t least) noexcept nogil:
@@ -273,12 +287,12 @@ cdef int write_queue(PopState* s, PopQueue* q) noexcept nogil:
     cdef int32_t message = q.first
     cdef int error = put(j, &j.new, record, queue_record(q, committed_of(s, q), record))
     while message >= 0 and not error:
-        message_record(s, q, message, record)
+        message_record(s, q, message, UNKNOWN_POSITION, record)
         error = put(j, &j.new, record, MESSAGE_SIZE)
         message = message_at(s, message).next
     if not error:
-        head_of(record, JOURNAL_PASS, q, q.next)
-        error = put(j, &j.new, record, RECORD_SIZE)
+        pass_record(q, record)
+        error = put(j, &j.new, record, PASS_SIZE)
     if not error and q.fifo:
         error = put(j, &j.new, record, attempt_record(q, record))
     q.snapshot = j.snapshot

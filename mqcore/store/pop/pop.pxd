@@ -21,11 +21,15 @@
 #        delivered as ever, so it empties.
 #   PO10  A state of another life of group or topic, and offsets that the queue does not have, count for
 #        nothing.
+#   PO11  A log that lost its end, or is another one, gives offsets again: a state that was read counts
+#        only if the record of its highest known offset is still where it was.
 #
 # The owner's part.
 #
-#   At its start: pop_begin (queues.pxd), then pop_journal_open (journal.pxd); pop_forget for what no table has any
-#   more. Each turn has one PopClock. Its order:
+#   At its start, before the writer takes appends: pop_begin (queues.pxd), pop_journal_open
+#   (journal_read.pxd), and for each queue s.queues[0 .. queue_room - 1] that is not NULL: pop_forget when no
+#   table has its group or topic, else pop_confirm with the log position of the queue entry at proof_offset
+#   (-1: there is none; an entry below the queue's min offset needs none). Each turn has one PopClock. Its order:
 #     1. pop_expire until it returns less than `most`; it sleeps until pop_next_due at the latest.
 #     2. For each queue of pop_next_woken: looks at the held receives of that (group, topic, queue).
 #     3. Requests, as below.
@@ -41,8 +45,8 @@
 #         offset = pop_peek(s, q, &batch, end) end: the queue's max offset now; POP_NOTHING: next queue;
 #                                              POP_FULL: as nothing there, 42900 if nothing is ready
 #         look at the queue entry and record of `offset`
-#           gone, or the filter does not match: pop_settle(s, q, &batch, offset)  (many: pop_pass)
-#           else pop_take(s, q, &batch, offset, &claim)     False: no memory; end the answer here
+#           gone, or the filter does not match: pop_settle(s, q, &batch, offset, position)  (many: pop_pass)
+#           else pop_take(s, q, &batch, offset, position, &claim)     False: no memory; end the answer here
 #             claim.exceeded: put it into the dead letters, and settle it when that is stored;
 #                             else write it to the answer with claim's handle and attempts
 #   All this in one turn, without another call between pop_batch and the last pop_take.
@@ -95,13 +99,15 @@ cdef void pop_batch(PopState* s, PopBatch* batch, const PopClock* clock) noexcep
 cdef int pop_enter(PopState* s, PopQueue* q, PopBatch* batch) noexcept nogil
 cdef int64_t pop_peek(const PopState* s, const PopQueue* q, const PopBatch* batch,
                       int64_t end) noexcept nogil
-cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
+# log_position: of the offset's record, here and below; -1: unknown.
+cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset, int64_t log_position,
                    PopClaim* claim) noexcept nogil
 # An unsettled offset, or `next`, is settled; of others nothing changes. batch: the receive that looks at it,
 # NULL: none.
-cdef void pop_settle(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset) noexcept nogil
-# New messages below `until` are settled.
-cdef void pop_pass(PopState* s, PopQueue* q, int64_t until) noexcept nogil
+cdef void pop_settle(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
+                     int64_t log_position) noexcept nogil
+# New messages below `until` are settled; log_position: of the last one's record.
+cdef void pop_pass(PopState* s, PopQueue* q, int64_t until, int64_t log_position) noexcept nogil
 
 cdef int pop_ack(PopState* s, PopQueue* q, int64_t offset, int64_t pop_ms, int32_t invisible_ms,
                  const PopClock* clock) noexcept nogil

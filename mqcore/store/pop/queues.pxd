@@ -28,6 +28,8 @@ cdef PopQueue* pop_find(PopState* s, const uint8_t* group, int32_t group_length,
                         const uint8_t* topic, int32_t topic_length,
                         int32_t queue_id) noexcept nogil
 cdef void pop_forget(PopState* s, PopQueue* q) noexcept nogil
+# Forgets a queue that was read when the record of its proof_offset is not there (pop PO11).
+cdef void pop_confirm(PopState* s, PopQueue* q, int64_t log_position) noexcept nogil
 cdef void pop_forget_group(PopState* s, const uint8_t* group, int32_t length) noexcept nogil
 cdef void pop_forget_topic(PopState* s, const uint8_t* topic, int32_t length) noexcept nogil
 # Others have set the group's offset: forward, what is below is settled; back, all begins there anew.

@@ -166,6 +166,7 @@ cdef PopQueue* queue_make(PopState* s, int32_t number, const uint8_t* group, int
     q.number = number
     q.life = -1
     q.told = -1
+    q.proof_offset = -1
     q.first = q.last = q.ready_first = q.ready_last = NO_MESSAGE
     s.queues[number] = q
     s.queue_count += 1
@@ -239,6 +240,11 @@ cdef void pop_forget(PopState* s, PopQueue* q) noexcept nogil:
     queue_remove(s, q)
 
 
+cdef void pop_confirm(PopState* s, PopQueue* q, int64_t log_position) noexcept nogil:     # pop PO11
+    if q.proof_offset >= 0 and log_position != q.proof_position:
+        pop_forget(s, q)
+
+
 cdef void pop_forget_group(PopState* s, const uint8_t* group, int32_t length) noexcept nogil:
     cdef int32_t i
     cdef PopQueue* q
@@ -276,9 +282,15 @@ cdef void queue_raise(PopState* s, PopQueue* q, int64_t least) noexcept nogil:
     queue_commits(s, q)
 
 
+cdef void forget_proof(PopQueue* q) noexcept nogil:
+    if q.proof_offset >= q.next:
+        q.proof_offset = -1
+
+
 cdef void queue_clip(PopState* s, PopQueue* q, int64_t end) noexcept nogil:
     settle_range(s, q, end, INT64_MAX)
     q.next = min(q.next, end)
+    forget_proof(q)
     queue_commits(s, q)
     queue_wake(s, q)
 
@@ -287,6 +299,7 @@ cdef void queue_reset(PopState* s, PopQueue* q, int64_t next) noexcept nogil:
     settle_range(s, q, 0, INT64_MAX)
     q.next = next
     q.attempt_length = 0
+    forget_proof(q)
     queue_commits(s, q)
     queue_wake(s, q)
 

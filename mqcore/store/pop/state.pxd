@@ -30,6 +30,7 @@ cdef enum:
     NO_MESSAGE = -1
     NO_CLIENT = -1
     NO_QUEUE = -1
+    UNKNOWN_POSITION = -1
     READY_AGAIN = -1                   # PopMessage.place
 
 cdef struct PopClock:                  # asked once a turn
@@ -61,6 +62,8 @@ cdef struct PopQueue:
     int64_t life                       # the caller's number for the lives of group and topic; -1: read
                                        # from the file, not opened in this run
     int64_t next                       # the first offset that was never delivered
+    int64_t proof_offset               # the highest offset below `next` whose record is known, -1: none
+    int64_t proof_position             # where that is in the log (pop PO11)
     int64_t told                       # committed offset that the caller took last, -1: none
     int32_t first                      # unsettled, by offset
     int32_t last

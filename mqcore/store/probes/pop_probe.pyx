@@ -29,6 +29,7 @@ from mqcore.store.pop.pop cimport (
 from mqcore.store.pop.queues cimport (
     PopPlace,
     pop_begin,
+    pop_confirm,
     pop_end,
     pop_find,
     pop_forget_group,
@@ -130,18 +131,26 @@ cdef class PopProbe:
     def peek(self, tuple key, int64_t end):
         return pop_peek(self.s, self.queue(key), &self.batch_now, end)
 
-    def take(self, tuple key, int64_t offset):
+    def take(self, tuple key, int64_t offset, int64_t position=-1):
         """(offset, pop time, invisible, attempts, exceeded), None: refused"""
         cdef PopClaim claim
-        if not pop_take(self.s, self.queue(key), &self.batch_now, offset, &claim):
+        if not pop_take(self.s, self.queue(key), &self.batch_now, offset, position,
+                        &claim):
             return None
         return claim.offset, claim.pop_ms, claim.invisible_ms, claim.attempts, claim.exceeded
 
-    def settle(self, tuple key, int64_t offset, bint looked=False):
-        pop_settle(self.s, self.queue(key), &self.batch_now if looked else NULL, offset)
+    def settle(self, tuple key, int64_t offset, bint looked=False, int64_t position=-1):
+        pop_settle(self.s, self.queue(key), &self.batch_now if looked else NULL, offset, position)
 
-    def settle_new(self, tuple key, int64_t until):
-        pop_pass(self.s, self.queue(key), until)
+    def settle_new(self, tuple key, int64_t until, int64_t position=-1):
+        pop_pass(self.s, self.queue(key), until, position)
+
+    def proof(self, tuple key):
+        cdef PopQueue* q = self.queue(key)
+        return q.proof_offset, q.proof_position
+
+    def confirm(self, tuple key, int64_t position):
+        pop_confirm(self.s, self.queue(key), position)
 
     def ack(self, tuple key, tuple claim, tuple at):
         cdef PopClock clock = self.clock(at)
@@ -248,14 +257,14 @@ cdef class PopProbe:
         batch.renew, batch.attempt_length, batch.attempt_id = False, 0, NULL
         pop_batch(self.s, &batch, &clock)
         pop_enter(self.s, q, &batch)
-        while stuck < in_flight and pop_take(self.s, q, &batch, q.next, &claims[0]):
+        while stuck < in_flight and pop_take(self.s, q, &batch, q.next, q.next, &claims[0]):
             stuck += 1
         begin = steady_us()
         while done < count:
             pop_batch(self.s, &batch, &clock)
             pop_enter(self.s, q, &batch)
             for i in range(BENCH_BATCH):
-                pop_take(self.s, q, &batch, pop_peek(self.s, q, &batch, INT64_MAX), &claims[i])
+                pop_take(self.s, q, &batch, pop_peek(self.s, q, &batch, INT64_MAX), q.next, &claims[i])
             for i in range(BENCH_BATCH):
                 pop_ack(self.s, q, claims[i].offset, claims[i].pop_ms, 60_000, &clock)
             if noted:
