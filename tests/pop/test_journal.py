@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import resource
 import struct
+from collections import deque
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -13,7 +14,19 @@ import pytest
 import tests.support.dice as throw
 from mqcore.store.crc32 import crc32c
 from mqcore.store.probes.pop_probe import PopProbe
-from tests.pop.desk import BLOCKED, KEY, OK, OTHER, START, Clock, Key, later, offsets, receive
+from tests.pop.desk import (
+    BLOCKED,
+    KEY,
+    OK,
+    OTHER,
+    START,
+    Claim,
+    Clock,
+    Key,
+    later,
+    offsets,
+    receive,
+)
 
 BOOT, OTHER_BOOT = b"a" * 36, b"b" * 36
 HEAD = 64
@@ -249,13 +262,15 @@ def test_a_file_is_written_anew_when_little_of_it_is_useful(path: Path) -> None:
     for key in keys:
         pop.open(key, fifo=key[2] % 2 == 0)
     held = {key: receive(pop, key=key, count=2, attempt=b"one")[1] for key in keys}
+    late: deque[tuple[Key, Claim]] = deque()
     sizes, at = [], START
     for _ in range(30_000):
         key = keys[at[0] % 99 + 1]
         at = later(1, at)
         if key[2] % 2:
-            for claim in receive(pop, at, key=key, count=1, end=1 << 30):
-                pop.ack(key, claim, at)
+            late.append((key, receive(pop, at, key=key, count=1, end=1 << 30)[0]))
+        if len(late) > 40:             # while the new file is written, too
+            pop.ack(*late.popleft(), at)
         pop.flush(at)
         pop.compact(at, 300)
         sizes.append(pop.file_size)
