@@ -82,20 +82,20 @@ def test_a_fifo_batch_is_given_again_after_a_kill(path: Path) -> None:
     assert [claim[0::3] for claim in receive(pop, count=2, attempt=b"one")] == [(0, 1), (1, 1)]
 
 
-@pytest.mark.parametrize("how", ["delivered", "passed", "settled"])
+@pytest.mark.parametrize("how", ["delivered", "passed"])
 @pytest.mark.parametrize("found", [700, 701, -1])
 def test_a_state_of_another_log_counts_for_nothing(path: Path, how: str, found: int) -> None:
     pop = begin(path)
     pop.open(KEY)
     pop.batch(START)
     pop.enter(KEY)
-    pop.take(KEY, 0, 600)
+    pop.take(KEY, 0)
+    pop.prove(KEY, 600)
     if how == "delivered":
-        pop.take(KEY, 1, 700)
-    elif how == "passed":
-        pop.settle_new(KEY, 2, 700)
+        pop.take(KEY, 1)
     else:
-        pop.settle(KEY, 1, True, 700)
+        pop.settle_new(KEY, 2)
+    pop.prove(KEY, 700)
     pop.flush(START)
     pop = begin(path, boot=OTHER_BOOT)                          # it is written anew
     pop = begin(path)
@@ -111,7 +111,8 @@ def test_a_reset_takes_the_proof_back(path: Path) -> None:
     pop.open(KEY, start=5)
     pop.batch(START)
     pop.enter(KEY)
-    pop.take(KEY, 5, 600)
+    pop.take(KEY, 5)
+    pop.prove(KEY, 600)
     assert pop.proof(KEY) == (5, 600)
     pop.moved(KEY, 2)
     assert pop.proof(KEY)[0] == -1
@@ -193,8 +194,7 @@ def queue(number: int, next: int = 0, group: bytes = b"group", topic: bytes = b"
 
 def message(number: int, offset: int, attempts: int = 1, pop: int = 5, due: int = 6,
             invisible: int = 7, renewals: int = 0) -> bytes:
-    return struct.pack(">BBhiqqqiiq", 3, 0, attempts, number, offset, pop, due, invisible, renewals,
-                       -1)
+    return struct.pack(">BBhiqqqii", 3, 0, attempts, number, offset, pop, due, invisible, renewals)
 
 
 def plain(kind: int, number: int, offset: int) -> bytes:

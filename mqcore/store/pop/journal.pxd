@@ -5,8 +5,7 @@
 #   batches:          | length i32 | CRC-32C u32 | steady ms i64 | wall ms i64 | records |
 #   a record:         | kind u8 | length u8 | attempts i16 | queue number i32 | offset i64 |
 #     JOURNAL_QUEUE     and | queue id i32 | group length i16 | topic length i16 | names |; FIFO in length
-#     JOURNAL_MESSAGE   and | pop time i64 | due i64, steady ms | invisible ms i32 |
-#                           renewals left i32 | log position i64, -1: it said so before |
+#     JOURNAL_MESSAGE   and | pop time i64 | due i64, steady ms | invisible ms i32 | renewals left i32 |
 #     JOURNAL_PASS      and | log position i64 of the offset before, -1: unknown |
 #     JOURNAL_ATTEMPT   and the attempt id of that length; offset: the end of its batch
 #
@@ -36,8 +35,7 @@ cdef void pop_compact(PopState* s, const PopClock* clock, int64_t most) noexcept
 
 cdef void note_queue(PopState* s, PopQueue* q) noexcept nogil
 cdef void note_forget(PopState* s, PopQueue* q) noexcept nogil
-cdef void note_message(PopState* s, PopQueue* q, int32_t message,
-                       int64_t log_position) noexcept nogil
+cdef void note_message(PopState* s, PopQueue* q, int32_t message) noexcept nogil
 cdef void note_attempt(PopState* s, PopQueue* q) noexcept nogil
 cdef void note_settled(PopState* s, PopQueue* q, int64_t offset) noexcept nogil
 cdef void note_pass(PopState* s, PopQueue* q) noexcept nogil

@@ -48,7 +48,6 @@ from mqcore.store.pop.journal_format cimport (
     RECORD_NUMBER,
     RECORD_OFFSET,
     RECORD_POP_TIME,
-    RECORD_POSITION,
     RECORD_QUEUE_ID,
     RECORD_RENEWALS,
     RECORD_SIZE,
@@ -177,7 +176,7 @@ cdef int32_t queue_record(const PopQueue* q, int64_t next, uint8_t* record) noex
 
 
 cdef void message_record(const PopState* s, const PopQueue* q, int32_t message,
-                         int64_t log_position, uint8_t* record) noexcept nogil:
+                         uint8_t* record) noexcept nogil:
     cdef const PopMessage* m = message_at(s, message)
     head_of(record, JOURNAL_MESSAGE, q, m.offset)
     store_i16(record + RECORD_ATTEMPTS, m.attempts)
@@ -185,7 +184,6 @@ cdef void message_record(const PopState* s, const PopQueue* q, int32_t message,
     store_i64(record + RECORD_DUE, 0 if m.place == READY_AGAIN else message_due(s, message))
     store_i32(record + RECORD_INVISIBLE, m.invisible_ms)
     store_i32(record + RECORD_RENEWALS, m.renewals)
-    store_i64(record + RECORD_POSITION, log_position)
 
 
 cdef int32_t attempt_record(const PopQueue* q, uint8_t* record) noexcept nogil:
@@ -213,11 +211,10 @@ cdef void note_forget(PopState* s, PopQueue* q) noexcept nogil:
     note_plain(s, q, JOURNAL_FORGET, 0)
 
 
-cdef void note_message(PopState* s, PopQueue* q, int32_t message,
-                       int64_t log_position) noexcept nogil:
+cdef void note_message(PopState* s, PopQueue* q, int32_t message) noexcept nogil:
     cdef uint8_t record[MESSAGE_SIZE]
     if s.journal.now.fd >= 0:
-        message_record(s, q, message, log_position, record)
+        message_record(s, q, message, record)
         note(s, q, record, MESSAGE_SIZE)
 
 
@@ -287,7 +284,7 @@ cdef int write_queue(PopState* s, PopQueue* q) noexcept nogil:
     cdef int32_t message = q.first
     cdef int error = put(j, &j.new, record, queue_record(q, committed_of(s, q), record))
     while message >= 0 and not error:
-        message_record(s, q, message, UNKNOWN_POSITION, record)
+        message_record(s, q, message, record)
         error = put(j, &j.new, record, MESSAGE_SIZE)
         message = message_at(s, message).next
     if not error:

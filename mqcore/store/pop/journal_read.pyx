@@ -48,7 +48,6 @@ from mqcore.store.pop.journal_format cimport (
     RECORD_NUMBER,
     RECORD_OFFSET,
     RECORD_POP_TIME,
-    RECORD_POSITION,
     RECORD_QUEUE_ID,
     RECORD_RENEWALS,
     RECORD_SIZE,
@@ -114,12 +113,6 @@ cdef int apply_queue(PopState* s, const uint8_t* record, int32_t number, int64_t
     return APPLIED
 
 
-cdef void apply_proof(PopQueue* q, int64_t offset, int64_t log_position) noexcept nogil:
-    if log_position >= 0 and offset >= q.proof_offset:
-        q.proof_offset = offset
-        q.proof_position = log_position
-
-
 cdef int apply_message(PopState* s, PopQueue* q, const uint8_t* record,
                        int64_t offset) noexcept nogil:
     cdef int64_t pop_ms = load_i64(record + RECORD_POP_TIME), due_ms = load_i64(record + RECORD_DUE)
@@ -149,7 +142,6 @@ cdef int apply_message(PopState* s, PopQueue* q, const uint8_t* record,
     s.stamp_ms = max(s.stamp_ms, pop_ms)
     s.freed_ms = max(s.freed_ms, pop_ms)
     message_hide(s, q, message, due_ms, NO_CLIENT)
-    apply_proof(q, offset, load_i64(record + RECORD_POSITION))
     return APPLIED
 
 
@@ -164,7 +156,9 @@ cdef int apply_one(PopState* s, PopQueue* q, const uint8_t* record, int64_t offs
             message_settle(s, q, message)
     elif kind == JOURNAL_PASS:
         q.next = max(q.next, offset)
-        apply_proof(q, offset - 1, load_i64(record + PASS_POSITION))
+        if load_i64(record + PASS_POSITION) >= 0:
+            q.proof_offset = offset - 1
+            q.proof_position = load_i64(record + PASS_POSITION)
     elif kind == JOURNAL_RAISE:
         queue_raise(s, q, offset)
     elif kind == JOURNAL_CLIP:

@@ -45,10 +45,11 @@
 #         offset = pop_peek(s, q, &batch, end) end: the queue's max offset now; POP_NOTHING: next queue;
 #                                              POP_FULL: as nothing there, 42900 if nothing is ready
 #         look at the queue entry and record of `offset`
-#           gone, or the filter does not match: pop_settle(s, q, &batch, offset, position)  (many: pop_pass)
-#           else pop_take(s, q, &batch, offset, position, &claim)     False: no memory; end the answer here
+#           gone, or the filter does not match: pop_settle(s, q, &batch, offset)  (many: pop_pass)
+#           else pop_take(s, q, &batch, offset, &claim)     False: no memory; end the answer here
 #             claim.exceeded: put it into the dead letters, and settle it when that is stored;
 #                             else write it to the answer with claim's handle and attempts
+#     pop_prove when the queue got new messages: the log position of the last one
 #   All this in one turn, without another call between pop_batch and the last pop_take.
 #   A receive that is held has no state here. Its connection may go before the answer is written: pop_drop.
 #
@@ -99,15 +100,15 @@ cdef void pop_batch(PopState* s, PopBatch* batch, const PopClock* clock) noexcep
 cdef int pop_enter(PopState* s, PopQueue* q, PopBatch* batch) noexcept nogil
 cdef int64_t pop_peek(const PopState* s, const PopQueue* q, const PopBatch* batch,
                       int64_t end) noexcept nogil
-# log_position: of the offset's record, here and below; -1: unknown.
-cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset, int64_t log_position,
+cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
                    PopClaim* claim) noexcept nogil
 # An unsettled offset, or `next`, is settled; of others nothing changes. batch: the receive that looks at it,
 # NULL: none.
-cdef void pop_settle(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
-                     int64_t log_position) noexcept nogil
-# New messages below `until` are settled; log_position: of the last one's record.
-cdef void pop_pass(PopState* s, PopQueue* q, int64_t until, int64_t log_position) noexcept nogil
+cdef void pop_settle(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset) noexcept nogil
+# New messages below `until` are settled.
+cdef void pop_pass(PopState* s, PopQueue* q, int64_t until) noexcept nogil
+# Where the record of offset `next` - 1 is in the log (PO11).
+cdef void pop_prove(PopState* s, PopQueue* q, int64_t log_position) noexcept nogil
 
 cdef int pop_ack(PopState* s, PopQueue* q, int64_t offset, int64_t pop_ms, int32_t invisible_ms,
                  const PopClock* clock) noexcept nogil

@@ -35,7 +35,6 @@ from mqcore.store.pop.state cimport (
     POP_QUEUE_MESSAGES_MAX,
     POP_SHARE,
     READY_AGAIN,
-    UNKNOWN_POSITION,
     PopClock,
     PopMessage,
     PopQueue,
@@ -124,19 +123,12 @@ cdef bint next_message(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset
     return True
 
 
-cdef inline void prove(PopQueue* q, int64_t offset, int64_t log_position) noexcept nogil:    # pop PO11
-    if log_position >= 0 and offset > q.proof_offset:
-        q.proof_offset = offset
-        q.proof_position = log_position
-
-
-cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset, int64_t log_position,
+cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
                    PopClaim* claim) noexcept nogil:
     cdef int32_t message
     cdef PopMessage* m
     if not next_message(s, q, batch, offset, &message):
         return False
-    prove(q, offset, log_position)
     m = message_at(s, message)
     if not (q.fifo and batch.again) and m.attempts < POP_ATTEMPTS_MAX:                    # pop PO5
         m.attempts += 1
@@ -156,7 +148,7 @@ cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset, in
     claim.invisible_ms = m.invisible_ms
     claim.attempts = m.attempts
     claim.exceeded = 0 < batch.attempts_max < m.attempts
-    note_message(s, q, message, log_position)
+    note_message(s, q, message)
     if q.fifo and not batch.again:
         note_attempt(s, q)
     return True
@@ -167,25 +159,30 @@ cdef void settle_one(PopState* s, PopQueue* q, int32_t message) noexcept nogil:
     message_settle(s, q, message)
 
 
-cdef void pop_settle(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
-                     int64_t log_position) noexcept nogil:
+cdef void pop_settle(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset) noexcept nogil:
     cdef int32_t message = message_find(s, q, offset)
     if message >= 0:
         if batch != NULL and batch.cursor == message:
             batch.cursor = message_at(s, message).next
         settle_one(s, q, message)
     elif offset == q.next:
-        pop_pass(s, q, offset + 1, log_position)
+        pop_pass(s, q, offset + 1)
 
 
-cdef void pop_pass(PopState* s, PopQueue* q, int64_t until, int64_t log_position) noexcept nogil:
+cdef void pop_pass(PopState* s, PopQueue* q, int64_t until) noexcept nogil:
     if until <= q.next:
         return
     q.next = until
-    prove(q, until - 1, log_position)
     if q.first < 0:
         queue_commits(s, q)
     note_pass(s, q)
+
+
+cdef void pop_prove(PopState* s, PopQueue* q, int64_t log_position) noexcept nogil:       # pop PO11
+    if log_position >= 0 and q.next - 1 > q.proof_offset:
+        q.proof_offset = q.next - 1
+        q.proof_position = log_position
+        note_pass(s, q)
 
 
 # -- by a delivery's name --------------------------------------------------------------------------
@@ -230,7 +227,7 @@ cdef int pop_change(PopState* s, PopQueue* q, PopClaim* claim, int64_t new_ms,
     m.invisible_ms = <int32_t>new_ms
     m.renewals = 0
     message_hide(s, q, message, clock.steady_ms + new_ms, client)
-    note_message(s, q, message, UNKNOWN_POSITION)
+    note_message(s, q, message)
     claim.pop_ms = m.pop_ms
     claim.invisible_ms = m.invisible_ms
     claim.attempts = m.attempts
@@ -247,7 +244,7 @@ cdef void shorten(PopState* s, PopQueue* q, int32_t message, const PopClock* clo
     message_lift(s, q, message)
     message_at(s, message).renewals = 0
     message_hide(s, q, message, due_ms, NO_CLIENT)
-    note_message(s, q, message, UNKNOWN_POSITION)
+    note_message(s, q, message)
 
 
 cdef void pop_drop(PopState* s, PopQueue* q, const PopClaim* claim,
@@ -271,7 +268,7 @@ cdef int32_t pop_expire(PopState* s, const PopClock* clock, int32_t most) noexce
             m.renewals -= 1
             message_postpone(s, message, clock.steady_ms + m.invisible_ms)
             if m.renewals == 0:
-                note_message(s, s.queues[m.queue], message, UNKNOWN_POSITION)
+                note_message(s, s.queues[m.queue], message)
         else:
             message_lift(s, s.queues[m.queue], message)
             message_show(s, s.queues[m.queue], message)

@@ -23,6 +23,7 @@ from mqcore.store.pop.pop cimport (
     pop_next_woken,
     pop_pass,
     pop_peek,
+    pop_prove,
     pop_settle,
     pop_take,
 )
@@ -131,19 +132,21 @@ cdef class PopProbe:
     def peek(self, tuple key, int64_t end):
         return pop_peek(self.s, self.queue(key), &self.batch_now, end)
 
-    def take(self, tuple key, int64_t offset, int64_t position=-1):
+    def take(self, tuple key, int64_t offset):
         """(offset, pop time, invisible, attempts, exceeded), None: refused"""
         cdef PopClaim claim
-        if not pop_take(self.s, self.queue(key), &self.batch_now, offset, position,
-                        &claim):
+        if not pop_take(self.s, self.queue(key), &self.batch_now, offset, &claim):
             return None
         return claim.offset, claim.pop_ms, claim.invisible_ms, claim.attempts, claim.exceeded
 
-    def settle(self, tuple key, int64_t offset, bint looked=False, int64_t position=-1):
-        pop_settle(self.s, self.queue(key), &self.batch_now if looked else NULL, offset, position)
+    def settle(self, tuple key, int64_t offset, bint looked=False):
+        pop_settle(self.s, self.queue(key), &self.batch_now if looked else NULL, offset)
 
-    def settle_new(self, tuple key, int64_t until, int64_t position=-1):
-        pop_pass(self.s, self.queue(key), until, position)
+    def settle_new(self, tuple key, int64_t until):
+        pop_pass(self.s, self.queue(key), until)
+
+    def prove(self, tuple key, int64_t position):
+        pop_prove(self.s, self.queue(key), position)
 
     def proof(self, tuple key):
         cdef PopQueue* q = self.queue(key)
@@ -257,14 +260,14 @@ cdef class PopProbe:
         batch.renew, batch.attempt_length, batch.attempt_id = False, 0, NULL
         pop_batch(self.s, &batch, &clock)
         pop_enter(self.s, q, &batch)
-        while stuck < in_flight and pop_take(self.s, q, &batch, q.next, q.next, &claims[0]):
+        while stuck < in_flight and pop_take(self.s, q, &batch, q.next, &claims[0]):
             stuck += 1
         begin = steady_us()
         while done < count:
             pop_batch(self.s, &batch, &clock)
             pop_enter(self.s, q, &batch)
             for i in range(BENCH_BATCH):
-                pop_take(self.s, q, &batch, pop_peek(self.s, q, &batch, INT64_MAX), q.next, &claims[i])
+                pop_take(self.s, q, &batch, pop_peek(self.s, q, &batch, INT64_MAX), &claims[i])
             for i in range(BENCH_BATCH):
                 pop_ack(self.s, q, claims[i].offset, claims[i].pop_ms, 60_000, &clock)
             if noted:
