@@ -191,13 +191,13 @@ def as_markdown(text: str) -> str:
     column = 0                      # where the text of the entry at hand stands, 0 = there is none
     for line in text.splitlines():
         found = ENTRY.match(line)
-        goes_on = column and line.startswith(" " * column)
-        if bool(found) != bool(column) and line and not goes_on and lines and lines[-1]:
+        is_entry = column and line.startswith(" " * column)
+        if bool(found) != bool(column) and line and not is_entry and lines and lines[-1]:
             lines.append("")
         if found:
             lines.append(f"- **{found[1]}**: {line[found.end():]}")
             column = found.end()
-        elif goes_on:
+        elif is_entry:
             lines.append(f"  {line[column:]}")
         else:
             lines.append(line)

@@ -187,7 +187,7 @@ cdef struct StoreClock "mq_store_clock":     # only the writer changes it
     int64_t wall_count                   # of pieces
     UnmeasuredTime late                  # for what waits
     UnmeasuredTime old                   # for what is deleted
-    int64_t goes_on                      # 1: an earlier run's knots are in it
+    int64_t has_earlier                  # 1: an earlier run's knots are in it
     int64_t apart_ms                     # how far the wall clock was ahead of the steady one in the last turn
     uint8_t pad[32]
     ClockKnot knots[CLOCK_KNOTS_MAX]     # the oldest first

@@ -149,7 +149,7 @@ cdef void store_clock_begin(StoreClock* clock, int64_t wall, int64_t steady,
         clock.stood_since_ms, clock.apart_ms = steady, wall - steady
     if clock.count and last_store_ms <= store_clock_at(clock, steady) + KEPT_MS:
         return
-    if not clock.goes_on:
+    if not clock.has_earlier:
         clock.count = 0                                # the run begins: no process reads it yet
     if last_store_ms > wall:
         add_knot(clock, steady, last_store_ms, wall, SLOWED)
@@ -301,7 +301,7 @@ cdef object clock_state(const StoreClock* shared, int64_t wall, int64_t steady):
 cdef void clock_resume(StoreClock* clock, dict state, bint same_boot, int64_t wall, int64_t steady):
     cdef int64_t i
     memset(clock, 0, sizeof(StoreClock))
-    clock.goes_on = 1
+    clock.has_earlier = 1
     clock.count, clock.wall_count = len(state["knots"]), len(state["walls"])
     for i in range(clock.count):
         (clock.knots[i].steady_ms, clock.knots[i].store_ms, clock.knots[i].wall_ms,

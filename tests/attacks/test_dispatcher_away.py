@@ -73,7 +73,7 @@ def test_a_dispatcher_that_dies_again_and_again_stops_sends(tmp_path: Path) -> N
         honest.check()
 
 
-def goes_on(broker: MqcoreProcess) -> tuple[float, float]:
+def moves(broker: MqcoreProcess) -> tuple[float, float]:
     """Wait until the dispatcher was seen to move; between which moments that was."""
     began = time.monotonic()
     segment = segment_of(broker)
@@ -87,15 +87,15 @@ def test_a_kill_of_the_dispatcher_refuses_nobody(tmp_path: Path) -> None:
     with mqcore_up(tmp_path) as broker:
         with Honest(broker.broker_addr) as honest:
             with honest.span() as killed:
-                moved = [goes_on(broker)]
+                moved = [moves(broker)]
                 for starts in range(2, 5):
                     kill(broker, "dispatcher")
                     segment = segment_of(broker)
                     wait_until(lambda least=starts, seen=segment: seen.slot(DISPATCHER.slot)[
                         "incarnation"] >= least, "another dispatcher", WAIT_S)
-                    moved.append(goes_on(broker))
+                    moved.append(moves(broker))
                     honest.measure(20)
-                    moved.append(goes_on(broker))
+                    moved.append(moves(broker))
             stood_s = max(after - before for (before, _), (_, after) in pairwise(moved))
             if stood_s < StoreSettings().dispatch_stall_ms / 1000:
                 assert killed.refusals == []

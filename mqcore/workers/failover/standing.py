@@ -225,14 +225,14 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
     if standing is None or settings.failover.enable:
         return True
     begun = before is not None and before.history != standing.history
-    goes_on = before is not None and before.state is State.LEADS
-    ReplicaPen(segment).keep(standing.history.last.start if begun and not goes_on
+    led_before = before is not None and before.state is State.LEADS
+    ReplicaPen(segment).keep(standing.history.last.start if begun and not led_before
                              else standing.history.taken_over)
     if begun:
         log.warning("epoch %d begins at log position %d: %s", standing.history.last.number,
                     standing.history.last.start,
                     "the machine went down in the run before, and a slave may have what the log "
-                    "has lost" if goes_on else "this broker is the master now")
+                    "has lost" if led_before else "this broker is the master now")
     return True
 
 

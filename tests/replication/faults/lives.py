@@ -41,8 +41,8 @@ class Lives:
 
     async def run(self) -> None:
         """Lives until the end of the run; the last one stays."""
-        while self._torment.goes_on or not self._present.acknowledged:
-            await asyncio.to_thread(self._live, self._torment.goes_on)
+        while self._torment.lacks_faults or not self._present.acknowledged:
+            await asyncio.to_thread(self._live, self._torment.lacks_faults)
             await asyncio.sleep(PAUSE_S)
 
     def _live(self, ends: bool) -> None:

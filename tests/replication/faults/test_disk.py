@@ -47,7 +47,7 @@ async def full(torment: Torment, folder: Path, disk: Path) -> None:
 
         async with traffic(torment.history, pair.leads, pair.follows) as load:
             await load.acknowledged(1)
-            while torment.goes_on:
+            while torment.lacks_faults:
                 filler = fill(disk, leave=torment.dice.choice((0, 4096, 300_000)))
                 torment.count("disk full", await gets_stuck())
                 os.unlink(filler)

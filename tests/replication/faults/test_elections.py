@@ -111,7 +111,7 @@ class Elected:
         link = self.ways[broker.name]
         dice = random.Random(f"{self.torment.seed} {broker.name}")
         kinds = (FaultyRelay.cut, FaultyRelay.stall, FaultyRelay.delay, FaultyRelay.crumble)
-        while self.torment.goes_on:
+        while self.torment.lacks_faults:
             kind = dice.choice(kinds)
             self.torment.count(f"etcd {kind.__name__}", await kind(link, dice))
             await asyncio.sleep(dice.uniform(0.2, 1.5))
@@ -153,7 +153,7 @@ async def elections(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
 
         async def faults() -> None:
             order = torment.dice.sample(WAYS, len(WAYS))
-            while order or torment.goes_on:
+            while order or torment.lacks_faults:
                 await load.acknowledged(torment.dice.randrange(1, 40))
                 await elected.fault(order.pop() if order else torment.dice.choice(WAYS))
 

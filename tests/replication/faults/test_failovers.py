@@ -37,7 +37,7 @@ async def failovers(torment: Torment, folder: Path) -> None:
         async def rounds(load: Traffic) -> None:
             order: list[str] = []
             done = 0
-            while done < ROUNDS_MIN or torment.goes_on:
+            while done < ROUNDS_MIN or torment.lacks_faults:
                 order = order or torment.dice.sample(WAYS, len(WAYS))
                 await load.acknowledged(torment.dice.randrange(1, ACKS_BETWEEN_MAX))
                 await fail_over(torment, pair, link, load, order.pop())

@@ -48,7 +48,7 @@ async def apart(torment: Torment, net: Hosts, folder: Path) -> None:
 
         async def cuts(load: Traffic) -> None:
             dice = torment.dice
-            while torment.goes_on:
+            while torment.lacks_faults:
                 await load.acknowledged(1)
                 kind = dice.choice(("unplugged", "deaf"))
                 host, other = dice.sample(net.names, 2)

@@ -76,7 +76,7 @@ async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
 
         async def faults() -> None:
             order = torment.dice.sample(WAYS, len(WAYS))
-            while order or torment.goes_on:
+            while order or torment.lacks_faults:
                 await load.acknowledged(torment.dice.randrange(1, 200))
                 way = order.pop() if order else torment.dice.choice(WAYS)
                 if way == "disk full":

@@ -114,7 +114,7 @@ async def partitions(torment: Torment, net: Hosts, folder: Path, etcd: EtcdServe
 
         async def parts() -> None:
             todo: list[str] = []
-            while torment.goes_on:
+            while torment.lacks_faults:
                 todo = todo or torment.dice.sample(WAYS, len(WAYS))
                 await load.acknowledged(torment.dice.randrange(1, ACKS_BETWEEN_MAX))
                 await elected.part(load, todo.pop())

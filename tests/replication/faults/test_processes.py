@@ -48,7 +48,7 @@ async def processes(torment: Torment, folder: Path, monkeypatch: pytest.MonkeyPa
                                      "replication.master_address": link.address})
 
         async def blows(load: Traffic) -> None:
-            while torment.goes_on:
+            while torment.lacks_faults:
                 places = [(broker, role) for broker in pair.all for role in broker.roles]
                 for broker, role in torment.dice.sample(places, len(places)):
                     await torment.some_progress(load)
@@ -59,7 +59,7 @@ async def processes(torment: Torment, folder: Path, monkeypatch: pytest.MonkeyPa
 
         async def steps() -> None:
             dice = random.Random(f"{torment.seed} clocks")
-            while clocks and torment.goes_on:
+            while clocks and torment.lacks_faults:
                 await asyncio.sleep(dice.uniform(0.2, 0.8))
                 one, ahead_s = dice.choice(clocks), dice.choice(STEPS_S)
                 torment.count("clock step", one.ahead_s != ahead_s)

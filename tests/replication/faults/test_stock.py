@@ -35,7 +35,7 @@ async def deaths(torment: Torment, folder: Path, kinds: tuple[str, ...],
                  victims: tuple[int, ...]) -> None:
     async with chain(folder, kinds) as made:
         async def blows(load: Traffic) -> None:
-            while torment.goes_on:
+            while torment.lacks_faults:
                 for victim in victims:
                     await load.acknowledged(torment.dice.randrange(1, ACKS_BETWEEN_MAX))
                     await die(torment, made, victim)

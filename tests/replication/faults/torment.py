@@ -101,8 +101,8 @@ class Torment:
         print(f"{name}: MQCORE_TEST_SEED={seed}")
 
     @property
-    def goes_on(self) -> bool:
-        """Until it has had its number of faults."""
+    def lacks_faults(self) -> bool:
+        """Whether it has had fewer faults than it is to have."""
         return self.faults.total() < self.least
 
     def count(self, kind: str, met: bool) -> None:
@@ -119,7 +119,7 @@ class Torment:
         dice = random.Random(f"{self.seed} {self.name} {name}")
         kinds = list(LINK_FAULTS)
         weights = [LINK_FAULTS[kind][0] for kind in kinds]
-        while self.goes_on:
+        while self.lacks_faults:
             if dice.random() > EARLY:
                 await link.is_used()
             (kind,) = dice.choices(kinds, weights)
@@ -133,7 +133,7 @@ class Torment:
         def end() -> int:
             return set_.leader.log_end() if set_.leader and set_.leader.running else 0
 
-        while self.goes_on:
+        while self.lacks_faults:
             self.count("lie", await lie(set_.leads_ha(), end, dice))
             await asyncio.sleep(dice.uniform(0.2, 1.0))
 
