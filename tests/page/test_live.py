@@ -209,7 +209,8 @@ def test_a_broker_that_hangs_is_named_and_the_rest_stands(world: World, hung: st
     of = Site([Cluster(world.namesrv)], Users(time.monotonic), Trail())
     with client(of) as browser:
         for path, part in (("/topics", "orders"), ("/groups", "billing"), ("/store", "mqcore-a"),
-                           ("/transactions", "no undecided transactions")):
+                           ("/transactions", "no undecided transactions"),
+                           ("/clients", "no connected client")):
             text = Page(browser.get(path).text).text
             assert f"No answer from {hung}" in text, path
             assert part in text

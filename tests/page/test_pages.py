@@ -3,14 +3,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from starlette.testclient import TestClient
 
 from mqcore.admin.nouns import dlq
+from mqcore.client import Admin
+from mqcore.client.network.connection import Connection
 from mqcore.page.app import PAGES
 from mqcore.page.changes import CHANGES
+from mqcore.wire.command import Command
 from tests.page.conftest import BODY, DEAD, HOSTILE, World, client, site
 from tests.page.html import Page
 
@@ -87,6 +91,23 @@ def test_a_body_is_only_downloaded(world: World, reader: TestClient) -> None:
     assert answer.text == BODY
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_clients_cost_one_request_a_group(
+        world: World, reader: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(self: Connection, request: Command, *, timeout: float = 3.0,
+                invoke: Any = Connection.invoke) -> Any:
+        asked.append(int(request.code))
+        return invoke(self, request, timeout=timeout)
+
+    with Admin(world.namesrv) as admin:
+        groups = len({one.config.name for one in admin.groups_on_brokers()})
+    monkeypatch.setattr(Connection, "invoke", counted)
+    assert reader.get("/clients?kind=consumer").status_code == 200
+    assert asked.count(203) == groups >= 2
+    assert asked.count(105) == 0            # no look-up of a topic's brokers for each group
 
 
 def test_dead_letters_are_exported_as_lines(

@@ -74,20 +74,35 @@ async def _producers(
 async def _consumers(
     admin: AsyncAdmin, group: str | None, cluster: str | None, missing: dict[str, Unreachable],
 ) -> list[dict[str, Any]]:
-    """The members of all groups: one request a group, some at a time."""
-    names = [group] if group is not None else sorted(
-        {one.config.name for one in await admin.groups_on_brokers(cluster=cluster)})
+    """
+    The members of all groups, which no single request tells: one to each broker of a group, some
+    at a time. A member that is connected to several brokers stands there once.
+    """
+    asked: list[tuple[str, str, str | None]] = [] if group is None else [(group, "", None)]
+    if group is None:
+        groups = await admin.groups_on_brokers(cluster=cluster)
+        missing.update((failure.address, failure) for failure in groups.unreachable)
+        asked += [(one.config.name, one.broker_name, one.address) for one in groups]
     places = asyncio.Semaphore(GROUPS_AT_ONCE)
-    rows: list[dict[str, Any]] = []
+    found: dict[tuple[str, str], dict[str, Any]] = {}
 
-    async def one(name: str) -> None:
+    async def one(name: str, broker: str, address: str | None) -> None:
         async with places:
-            members = await admin.members(name)
+            if address in missing:
+                return
+            try:
+                members = await admin.members(name, broker=address)
+            except RocketMQError as error:
+                if address is None:
+                    raise
+                missing[address] = Unreachable(broker, address, error)
+                return
         missing.update((failure.address, failure) for failure in members.unreachable)
-        rows.extend(_row("consumer", name, client, None) for client in members.members)
+        for client in members.members:
+            found[name, client.client_id] = _row("consumer", name, client, None)
 
-    await asyncio.gather(*map(one, names))
-    return rows
+    await asyncio.gather(*(one(*each) for each in asked))
+    return list(found.values())
 
 
 def _row(
