@@ -12,6 +12,7 @@ from mqcore.page.app import application
 from mqcore.page.asking import Cluster
 from mqcore.page.audit import Trail
 from mqcore.page.context import Site
+from mqcore.page.decoding import schemas_of
 from mqcore.page.local import Local
 from mqcore.page.serving import Connections
 from mqcore.page.users import Users
@@ -34,7 +35,7 @@ class BesideBroker:
             [Cluster(";".join(settings.broker.namesrv_addrs), credentials,
                      name=settings.broker.cluster)],
             Users(time.monotonic, http.users, self._is_admin if settings.acl.enable else None),
-            Trail(), http.write, http.hosts, self._local)
+            Trail(), http.write, http.hosts, self._local, schemas_of(http.protobuf))
         self._connections = Connections(application(self._site))
 
     def _is_admin(self, access_key: str, secret_key: str) -> bool:

@@ -15,7 +15,7 @@ from mqcore.admin.shell import contexts, files
 from mqcore.admin.shell.connection import connection
 from mqcore.admin.shell.exits import Failure
 from mqcore.broker.settings.exposure import is_loopback
-from mqcore.broker.settings.validation import HOST_NAME, USER_LINE
+from mqcore.broker.settings.validation import HOST_NAME, PROTOBUF_LINE, USER_LINE
 from mqcore.page.users import PASSWORD_MIN, Users, line_of
 from mqcore.wire.expected import is_address
 
@@ -38,10 +38,13 @@ BACKLOG = 64
               help="A file with lines of `mqcore dashboard user`: who may log in.")
 @click.option("--host", "hosts", multiple=True, metavar="NAME",
               help="A name under which browsers reach it, besides addresses and localhost.")
+@click.option("--protobuf", "schemas", multiple=True, metavar="TOPIC=FILE:MESSAGE",
+              help="The type of a topic's bodies, in a file of `protoc --descriptor_set_out`.")
 @click.pass_context
 def dashboard_command(
     ctx: click.Context, namesrv: str | None, names: Sequence[str], access_key: str | None,
     listen: str, pairs: Sequence[str], write: bool, users_file: Path | None, hosts: Sequence[str],
+    schemas: Sequence[str],
 ) -> None:
     """Serve the page for browsers until Ctrl-C; `user` makes a line for who may log in."""
     if ctx.invoked_subcommand is not None:
@@ -53,6 +56,9 @@ def dashboard_command(
     wrong = next((name for name in hosts if not HOST_NAME.fullmatch(name)), None)
     if wrong is not None:
         raise click.BadParameter(f"{wrong!r}: expected a name without a port", param_hint="--host")
+    odd = next((line for line in schemas if not PROTOBUF_LINE.fullmatch(line)), None)
+    if odd is not None:
+        raise click.BadParameter(f"{odd!r}: expected TOPIC=FILE:MESSAGE", param_hint="--protobuf")
     lines = _lines(users_file)
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
@@ -60,7 +66,7 @@ def dashboard_command(
         raise click.UsageError(f"--listen {listen}: other hosts would be asked for no account; "
                                "give --users, or an address of this machine")
     _serve(host, int(port), _clusters(namesrv, names, access_key, _addresses(pairs)), lines,
-           write, tuple(hosts))
+           write, tuple(hosts), schemas)
 
 
 def _clusters(
@@ -109,15 +115,17 @@ def _lines(file: Path | None) -> tuple[str, ...]:
 
 
 def _serve(host: str, port: int, clusters: list[Any], lines: tuple[str, ...], write: bool,
-           hosts: tuple[str, ...]) -> None:
+           hosts: tuple[str, ...], schemas: Sequence[str]) -> None:
     import uvicorn
 
     from mqcore.page.app import application
     from mqcore.page.audit import Trail
     from mqcore.page.context import Site
+    from mqcore.page.decoding import schemas_of
     from mqcore.page.serving import CONNECTIONS_MAX, HEAD_BYTES_MAX
 
-    site = Site(clusters, Users(time.monotonic, lines), Trail(), write, hosts)
+    site = Site(clusters, Users(time.monotonic, lines), Trail(), write, hosts,
+                schemas=schemas_of(schemas))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family, backlog=BACKLOG) as listener:

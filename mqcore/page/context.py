@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, unquote, urlencode
 
 import click
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from mqcore.client import AsyncAdmin
 from mqcore.page import rendering, words
 from mqcore.page.asking import PAGE_S, Answer, Cluster, ask
 from mqcore.page.audit import Trail
+from mqcore.page.decoders import CHOICES, Schema
 from mqcore.page.listing import Listing, listed
 from mqcore.page.local import Local
 from mqcore.page.sampler import Sampler
@@ -24,6 +25,8 @@ from mqcore.page.users import Session, Users
 
 TEXT_MAX = 4_096                       # of one parameter
 LANGUAGE_COOKIE, THEME_COOKIE = "mqcore_language", "mqcore_theme"
+DECODERS_COOKIE = "mqcore_decoders"    # decoder/topic, the last chosen first
+DECODERS_MAX = 20
 YEAR_S = 365 * 86_400
 THEMES = ("light", "dark")
 STATUS = {Exit.NOT_FOUND: HTTPStatus.NOT_FOUND, Exit.USAGE: HTTPStatus.BAD_REQUEST,
@@ -38,6 +41,7 @@ class Site:
 
     write   whether forms that change something exist
     local   facts of the broker that serves the page; None: it runs by itself
+    schemas of bodies that are protobuf, by topic
     """
 
     clusters: list[Cluster]
@@ -46,6 +50,7 @@ class Site:
     write: bool = False
     hosts: tuple[str, ...] = ()
     local: Local | None = None
+    schemas: Mapping[str, Schema] = field(default_factory=dict)
     samplers: dict[str, Sampler] = field(default_factory=dict)
 
     async def close(self) -> None:
@@ -87,6 +92,33 @@ class Page:
         """"" as the browser wants it."""
         theme = self.request.cookies.get(THEME_COOKIE, "")
         return theme if theme in THEMES else ""
+
+    # -- decoders ---------------------------------------------------------------------------------
+
+    def decoder(self, topic: str) -> str:
+        """Of the query, else what this browser chose last for the topic; "" = what fits."""
+        chosen = self.text("as")
+        return chosen if "as" in self.request.query_params else self._decoders().get(topic, "")
+
+    def remember_decoder(self, response: Response, topic: str) -> None:
+        """Where the query chooses one."""
+        if "as" in self.request.query_params:
+            known = self._decoders()
+            known.pop(topic, None)
+            chosen = list({topic: self.text("as"), **known}.items())[:DECODERS_MAX]
+            text = "|".join(f"{decoder}/{quote(name, safe='', errors='replace')}"
+                            for name, decoder in chosen if decoder in CHOICES)
+            response.set_cookie(DECODERS_COOKIE, text, max_age=YEAR_S, httponly=True,
+                                samesite="strict")
+
+    def _decoders(self) -> dict[str, str]:
+        """Topic -> decoder, as the cookie has them."""
+        found = {}
+        for one in self.request.cookies.get(DECODERS_COOKIE, "").split("|")[:DECODERS_MAX]:
+            decoder, _, topic = one.partition("/")
+            if decoder in CHOICES:
+                found[unquote(topic)] = decoder
+        return found
 
     # -- the query --------------------------------------------------------------------------------
 

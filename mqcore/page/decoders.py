@@ -1,20 +1,21 @@
 """
 Decoders of message bodies, for people.
 
-Each decoder is tried in order until one fits; a reader may choose another one. They work on at most
-BYTES_MAX bytes, and `decoded` on a thread for at most LIMIT_S: what takes longer is shown as bytes.
-Numbers keep all their digits, since nothing passes a browser's JSON.
+Each decoder is tried in order until one fits; a reader may choose another one. They look at the
+first BYTES_MAX bytes, and run in a process of its own (mqcore/page/decoding.py): a body is made by
+others, and some libraries trust the lengths in it. Numbers keep all their digits, since nothing
+passes a browser's JSON.
 """
 from __future__ import annotations
 
-import asyncio
 import binascii
+import io
 import json
 import zlib
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 import msgpack
@@ -22,13 +23,14 @@ import msgpack
 from mqcore.page import wire_view
 
 BYTES_MAX = 1 << 20
-LIMIT_S = 0.05
-THREADS = 2
 TEXT_MAX = 256 << 10                   # characters that a page shows
 DEPTH_MAX = 200
 HEX_BYTES = 4_096
 HEX_WIDTH = 16
 NESTED_MAX = 3                         # a compressed body in a compressed body
+WINDOW_BYTES_MAX = 8 << 20             # that a zstd body may ask for
+AVRO_ROWS_MAX = 1_000
+EXTRA = "pip install mqcore[decoders]"
 
 JAVA = b"\xac\xed\x00\x05"
 HESSIAN = (b"H\x02\x00", b"c\x02\x00", b"C\x30", b"M\x74\x00")
@@ -37,6 +39,7 @@ ZIPS: dict[bytes, tuple[str, int]] = {b"\x1f\x8b": ("gzip", 31), b"\x78\x01": ("
                                       b"\x78\x5e": ("zlib", 15), b"\x78\x9c": ("zlib", 15),
                                       b"\x78\xda": ("zlib", 15)}
 OTHER_ZIPS = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+LIBRARIES = {"zstd": "zstandard", "lz4": "lz4", "avro": "fastavro", "protobuf": "protobuf"}
 
 
 @dataclass(frozen=True)
@@ -52,25 +55,45 @@ class Decoded:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Schema:
+    """A message type of protobuf: a file of protoc --descriptor_set_out, and its name there."""
+
+    file: str
+    name: str
+
+
 class NotThisError(ValueError):
     """The body is not of this kind; the text says why."""
 
 
-def decode(body: bytes, wanted: str = "") -> Decoded:
-    """The body by the decoder `wanted`, or by the first one that fits; a hex dump at last."""
+class NoLibraryError(ValueError):
+    """The body may be of this kind, but the library that reads it is not installed."""
+
+
+def decode(body: bytes, wanted: str = "", schema: Schema | None = None) -> Decoded:
+    """
+    The body by the decoder `wanted`, or by the first one that fits; a hex dump at last.
+
+    schema   of the topic's bodies, where they are protobuf
+    """
+    known: dict[str, Callable[[bytes], Decoded]] = {
+        **DECODERS, "compressed": partial(_compressed, schema=schema),
+        "protobuf": partial(_protobuf, schema=schema)}
+    order = ORDER if schema is None else ("empty", "compressed", "protobuf", *ORDER[2:])
     note = "" if len(body) <= BYTES_MAX else f"only the first {BYTES_MAX:,} bytes are looked at"
     looked_at = body[:BYTES_MAX]
-    if wanted in DECODERS:
+    if wanted in known:
         try:
-            return _noted(DECODERS[wanted](looked_at), note)
+            return _noted(known[wanted](looked_at), note)
         except ERRORS as error:
-            return Decoded("hex", _hex(looked_at), f"not {wanted}: {_why(error)}")
-    for name in ORDER:
+            return Decoded("hex", hexed(looked_at), f"not {wanted}: {_why(error)}")
+    for name in order:
         try:
-            return _noted(DECODERS[name](looked_at), note)
+            return _noted(known[name](looked_at), note)
         except ERRORS:
             continue
-    return _noted(Decoded("hex", _hex(looked_at)), note)
+    return _noted(Decoded("hex", hexed(looked_at)), note)
 
 
 def _noted(found: Decoded, note: str) -> Decoded:
@@ -130,37 +153,59 @@ def _text(body: bytes) -> Decoded:
     return Decoded("text", text)
 
 
-def _compressed(body: bytes, nested: int = 0) -> Decoded:
+def _compressed(body: bytes, nested: int = 0, schema: Schema | None = None) -> Decoded:
     name, window = ZIPS.get(body[:2], ("", 0))
-    if not name:
-        other = OTHER_ZIPS.get(body[:4])
-        if other is None or nested >= NESTED_MAX:
-            raise NotThisError("no known compression")
-        return Decoded(other, _hex(body), f"{other}, {len(body):,} bytes, not decompressed here")
-    unpacked = _unzipped(body, name, window)
-    if nested < NESTED_MAX and (unpacked[:2] in ZIPS or unpacked[:4] in OTHER_ZIPS):
-        inner = _compressed(unpacked, nested + 1)
-    else:
-        inner = next(iter(_fitting(unpacked)))
+    name = name or OTHER_ZIPS.get(body[:4], "")
+    if not name or nested > NESTED_MAX:
+        raise NotThisError("no known compression")
+    try:
+        unpacked = _unzipped(body, name, window)
+    except NoLibraryError as error:
+        return Decoded(name, hexed(body), f"{name}, {len(body):,} bytes: {error}")
+    inner = _inside(unpacked, nested, schema)
     note = f"{name}: {len(body):,} bytes became {len(unpacked):,}"
     return Decoded(f"{name}, {inner.name}", inner.text, "; ".join(filter(None, (note, inner.note))))
 
 
-def _unzipped(body: bytes, name: str, window: int) -> bytes:
-    machine = zlib.decompressobj(window)
-    try:
-        return machine.decompress(body, BYTES_MAX)
-    except zlib.error as error:
-        raise NotThisError(f"{name}: {error}") from error
-
-
-def _fitting(body: bytes) -> list[Decoded]:
-    for name in ("empty", "json", "text", "msgpack"):
+def _inside(body: bytes, nested: int, schema: Schema | None) -> Decoded:
+    decoders: list[Callable[[bytes], Decoded]] = [
+        partial(_compressed, nested=nested + 1, schema=schema),
+        *([partial(_protobuf, schema=schema)] if schema else []),
+        *(DECODERS[name] for name in ("empty", "avro", "json", "text", "msgpack"))]
+    for one in decoders:
         try:
-            return [DECODERS[name](body)]
+            return one(body)
         except ERRORS:
             continue
-    return [Decoded("hex", _hex(body))]
+    return Decoded("hex", hexed(body))
+
+
+def _unzipped(body: bytes, name: str, window: int) -> bytes:
+    """The first BYTES_MAX bytes of what is inside."""
+    try:
+        if name == "zstd":
+            zstd = _library("zstd")
+            machine = zstd.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+            found = bytes(machine.stream_reader(io.BytesIO(body)).read(BYTES_MAX))
+            if not found and zstd.frame_content_size(body) != 0:
+                raise NotThisError("it ends too early")
+            return found
+        if name == "lz4":
+            return bytes(_library("lz4", "lz4.frame").LZ4FrameDecompressor().decompress(
+                body, max_length=BYTES_MAX))
+        return zlib.decompressobj(window).decompress(body, BYTES_MAX)
+    except NoLibraryError:
+        raise
+    except Exception as error:          # each library has its own
+        raise NotThisError(f"{name}: {_why(error)}") from error
+
+
+def _library(kind: str, module: str = "") -> Any:
+    """The library for a kind of body. Raises NoLibraryError."""
+    try:
+        return import_module(module or LIBRARIES[kind])
+    except ImportError:
+        raise NoLibraryError(f"{LIBRARIES[kind]} is not installed: {EXTRA}") from None
 
 
 def _msgpack(body: bytes) -> Decoded:
@@ -180,31 +225,75 @@ def _told(value: Any) -> str:
 def _java(body: bytes) -> Decoded:
     if not body.startswith(JAVA):
         raise NotThisError("expected the beginning of a Java object")
-    return Decoded("java", _hex(body), f"a serialized Java object, {len(body):,} bytes")
+    return Decoded("java", hexed(body), f"a serialized Java object, {len(body):,} bytes")
 
 
 def _hessian(body: bytes) -> Decoded:
     if not body.startswith(HESSIAN):
         raise NotThisError("expected the beginning of a Hessian object")
-    return Decoded("hessian", _hex(body), f"a Hessian object, {len(body):,} bytes")
+    return Decoded("hessian", hexed(body), f"a Hessian object, {len(body):,} bytes")
 
 
 def _avro(body: bytes) -> Decoded:
+    """The records of an object container, which brings its schema."""
     if not body.startswith(AVRO):
         raise NotThisError("expected the beginning of an Avro container")
-    return Decoded("avro", _hex(body), f"an Avro object container, {len(body):,} bytes")
+    name = f"an Avro object container, {len(body):,} bytes"
+    try:
+        fastavro = _library("avro")
+    except NoLibraryError as error:
+        return Decoded("avro", hexed(body), f"{name}: {error}")
+    rows: list[str] = []
+    size = 0
+    try:
+        for record in fastavro.reader(io.BytesIO(body)):
+            rows.append(json.dumps(record, ensure_ascii=False, indent=2, default=_told))
+            size += len(rows[-1])
+            if size > TEXT_MAX or len(rows) == AVRO_ROWS_MAX:
+                name += f"; the first {len(rows):,} records"
+                break
+    except Exception as error:          # of any kind where a length or a schema lies
+        name += f"; after {len(rows):,} records: {_why(error)}"
+    return Decoded("avro", "\n".join(rows) if rows else hexed(body), name)
 
 
-def _protobuf(body: bytes) -> Decoded:
-    return Decoded("protobuf", wire_view.lines(body), "field numbers and types: the wire has no "
-                                                      "names")
+def _protobuf(body: bytes, schema: Schema | None = None) -> Decoded:
+    if schema is None:
+        return Decoded("protobuf", wire_view.lines(body),
+                       "field numbers and types: the wire has no names")
+    try:
+        return Decoded("protobuf", _by_schema(body, schema), schema.name)
+    except NoLibraryError as error:
+        return Decoded("protobuf", wire_view.lines(body), str(error))
+
+
+def _by_schema(body: bytes, schema: Schema) -> str:
+    descriptor_pb2 = _library("protobuf", "google.protobuf.descriptor_pb2")
+    descriptor_pool = _library("protobuf", "google.protobuf.descriptor_pool")
+    message_factory = _library("protobuf", "google.protobuf.message_factory")
+    json_format = _library("protobuf", "google.protobuf.json_format")
+    try:
+        with open(schema.file, "rb") as file:
+            files = descriptor_pb2.FileDescriptorSet.FromString(file.read())
+        pool = descriptor_pool.DescriptorPool()
+        for one in files.file:
+            pool.Add(one)
+        kind = message_factory.GetMessageClass(pool.FindMessageTypeByName(schema.name))
+        message = kind.FromString(body)
+        if body and not message.ListFields():
+            raise NotThisError("it has no field of this type")
+        return str(json_format.MessageToJson(message, preserving_proto_field_name=True,
+                                             ensure_ascii=False))
+    except Exception as error:          # the library's own, and those of the file
+        raise NotThisError(f"{schema.name} of {schema.file}: {_why(error)}") from error
 
 
 def _hex_view(body: bytes) -> Decoded:
-    return Decoded("hex", _hex(body))
+    return Decoded("hex", hexed(body))
 
 
-def _hex(body: bytes) -> str:
+def hexed(body: bytes) -> str:
+    """A dump of the first HEX_BYTES."""
     rows = []
     for at in range(0, min(len(body), HEX_BYTES), HEX_WIDTH):
         part = body[at:at + HEX_WIDTH]
@@ -220,24 +309,19 @@ DECODERS: dict[str, Callable[[bytes], Decoded]] = {
     "empty": _empty, "compressed": _compressed, "java": _java, "hessian": _hessian, "avro": _avro,
     "json": _json, "text": _text, "msgpack": _msgpack, "protobuf": _protobuf, "hex": _hex_view,
 }
-CHOICES = ("json", "text", "compressed", "msgpack", "protobuf", "hex")
+CHOICES = ("json", "text", "compressed", "msgpack", "avro", "protobuf", "hex")
 ERRORS = (ValueError, RecursionError, OverflowError, binascii.Error, msgpack.UnpackException,
           MemoryError, TypeError)
 
 
-# -- in a thread ----------------------------------------------------------------------------------
+def work(request: bytes) -> bytes:
+    """
+    `decode` in a process of its own.
 
-@cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(THREADS, "decoder")
-
-
-async def decoded(body: bytes, wanted: str = "", limit_s: float = LIMIT_S) -> Decoded:
-    """`decode` in a thread; a body that takes too long is shown as bytes."""
-    loop = asyncio.get_running_loop()
-    work = loop.run_in_executor(_threads(), decode, body, wanted)
-    try:
-        async with asyncio.timeout(limit_s):
-            return await asyncio.shield(work)
-    except TimeoutError:
-        return Decoded("hex", _hex(body), f"decoding took more than {limit_s * 1000:g} ms")
+    request   a line of JSON, [wanted, file and name of a schema or nothing], then the body
+    answer    JSON of a Decoded
+    """
+    head, _, body = request.partition(b"\n")
+    wanted, *schema = json.loads(head)
+    found = decode(body, wanted, Schema(*schema) if schema else None)
+    return json.dumps(asdict(found)).encode()

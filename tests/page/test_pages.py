@@ -86,6 +86,20 @@ def test_a_message_is_shown_whole(world: World, reader: TestClient) -> None:
     assert "NOT_ONLINE" in groups.text
 
 
+def test_a_decoder_is_remembered_for_its_topic(world: World) -> None:
+    def shown(browser: TestClient, query: str = "") -> bool:
+        text = Page(browser.get(f"/message?place={quote(world.place)}{query}").text).text
+        return "3c 73 63 72 69 70 74" in text
+
+    with client(site(world)) as browser:
+        assert not shown(browser)
+        assert shown(browser, "&as=hex")
+        assert shown(browser)
+        browser.cookies.set("mqcore_decoders", "|".join(["hex/other", "nonsense/orders", "/", ""]))
+        assert not shown(browser)
+        assert not shown(browser, f"&as={NAME}")
+
+
 def test_a_body_is_only_downloaded(world: World, reader: TestClient) -> None:
     answer = reader.get(f"/message/body?place={quote(world.place)}")
     assert answer.text == BODY

@@ -1,23 +1,33 @@
 """Parts of the page by themselves: words, files, history, tables, decoders, the waterfall."""
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
+import io
 import json
-import threading
+import subprocess
+import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import fastavro
+import lz4.frame
 import msgpack
 import pytest
+import zstandard
+from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mqcore.page
 from mqcore.admin.shell.view import Column, Table
 from mqcore.page import decoders, words
-from mqcore.page.decoders import decode, decoded
+from mqcore.page.decoders import Schema, decode
+from mqcore.page.decoding import decoded, schemas_of
 from mqcore.page.history import SERIES_MAX, History, Ring
 from mqcore.page.listing import listed
 from mqcore.page.pages.groups import compared
@@ -165,6 +175,19 @@ def test_latencies_are_shaded_by_the_logarithm() -> None:
 
 # -- decoders -------------------------------------------------------------------------------------
 
+def avro(schema: object, records: list[object], **options: Any) -> bytes:
+    file = io.BytesIO()
+    fastavro.writer(file, schema, records, sync_marker=bytes(16), **options)
+    return file.getvalue()
+
+
+ORDER = {"type": "record", "name": "Order", "fields": [
+    {"name": "id", "type": "long"}, {"name": "note", "type": "bytes"}]}
+# An array of 2**60 nulls, which take no bytes.
+ENDLESS = avro({"type": "array", "items": "null"}, [[]]).replace(
+    b"\x02\x02\x00" + bytes(16), b"\x02\x14" + b"\x80" * 8 + b"\x20\x00" + bytes(16))
+
+
 def bodies() -> Iterator[tuple[bytes, str, str]]:
     """Body, decoder, and a part of its text."""
     yield b"", "empty", ""
@@ -174,7 +197,11 @@ def bodies() -> Iterator[tuple[bytes, str, str]]:
     yield "Grüße, 北京".encode(), "text", "北京"
     yield gzip.compress(b'{"a": 1}', mtime=0), "gzip, json", '"a": 1'
     yield zlib.compress(zlib.compress(b"within")), "zlib, zlib, text", "within"
-    yield b"\x28\xb5\x2f\xfd" + bytes(9), "zstd", "28 b5 2f fd"
+    yield b"\x28\xb5\x2f\xfd" + b"\xff" * 9, "hex", "28 b5 2f fd"
+    yield zstandard.compress(b'{"a": 1}'), "zstd, json", '"a": 1'
+    yield lz4.frame.compress(zstandard.compress(b"within")), "lz4, zstd, text", "within"
+    yield avro(ORDER, [{"id": 1 << 60, "note": b"\xff"}]), "avro", '"id": 1152921504606846976'
+    yield avro(ORDER, [{"id": 7, "note": b""}], codec="deflate"), "avro", '"id": 7'
     yield msgpack.packb({"a": [1, b"\xff"]}), "msgpack", '"a"'
     yield b"\xac\xed\x00\x05sr", "java", "ac ed 00 05"
     yield b"Obj\x01\x04", "avro", "4f 62 6a 01"
@@ -199,7 +226,9 @@ def test_a_chosen_decoder_that_does_not_fit_says_why(wanted: str) -> None:
 
 @pytest.mark.parametrize("body", [
     b"[" * 100_000, b'{"a":' * 50_000, b"\x81" * 100_000, b"\xdf\xff\xff\xff\xff",
-    zlib.compress(bytes(50 << 20)), b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    zlib.compress(bytes(50 << 20)), zstandard.compress(bytes(50 << 20)),
+    lz4.frame.compress(bytes(50 << 20)), b"\x0b" * 100_000,
+    b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
     b"\x12\x02" * 400_000, b"[" + b"9" * 900_000 + b"]", b"\xc9\xff\xff\xff\xff",
     b"\x1f\x8b" + bytes(100), b"x" * (5 << 20),
 ], ids=lambda body: f"{body[:2].hex()}-{len(body)}")
@@ -215,19 +244,57 @@ def test_any_bytes_are_shown(body: bytes, wanted: str) -> None:
     json.dumps(found.text)
 
 
-def test_what_takes_too_long_is_shown_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
+# -- in a process of its own ----------------------------------------------------------------------
 
-    release = threading.Event()
+def test_a_body_is_decoded_in_a_process_of_its_own() -> None:
+    async def run() -> None:
+        assert await decoded(b'{"a": 1}') == decode(b'{"a": 1}')
+        large = await decoded(b"x" * (3 << 20))
+        assert (large.name, "only the first 1,048,576 bytes" in large.note) == ("text", True)
+        assert (await decoded(b"\xff\xfe", "json")).note.startswith("not json: ")
+        endless = await decoded(ENDLESS)
+        assert endless.text.startswith("00000000  ")
+        assert "0.5 s of processor time" in endless.note or "MemoryError" in endless.note
 
-    def slow(_body: bytes) -> decoders.Decoded:
-        release.wait(60)
-        return decoders.Decoded("slow", "")
+    asyncio.run(run())
+    assert "fastavro" not in subprocess.run(
+        [sys.executable, "-c", "import sys, mqcore.page.app, mqcore.page.pages.messages\n"
+                               "print(*sys.modules)"],
+        capture_output=True, text=True, check=True).stdout.split()
 
-    monkeypatch.setitem(decoders.DECODERS, "slow", slow)
-    try:
-        found = asyncio.run(decoded(b"abc", "slow", 0.001))
-    finally:
-        release.set()
-    assert (found.name, found.text) == ("hex", decode(b"abc", "hex").text)
-    assert "more than 1 ms" in found.note
+
+@pytest.mark.parametrize("module", ["zstandard", "lz4.frame", "fastavro"])
+def test_without_a_library_the_body_is_named(
+        monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+    bodies = {"zstandard": zstandard.compress(b"a"), "lz4.frame": lz4.frame.compress(b"a"),
+              "fastavro": avro(ORDER, [])}
+    monkeypatch.setitem(sys.modules, module, None)
+    found = decode(bodies[module])
+    assert found.text.startswith("00000000  ")
+    assert "is not installed: pip install mqcore[decoders]" in found.note
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> Schema:
+    """Of orders: what protoc writes for `message Order { int64 id = 1; string note = 2; }`."""
+    files = descriptor_pb2.FileDescriptorSet()
+    file = files.file.add(name="shop.proto", package="shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate((("id", 3), ("note", 9)), 1):
+        order.field.add(name=name, number=number, type=kind, label=1)
+    (tmp_path / "shop.desc").write_bytes(files.SerializeToString())
+    return Schema(str(tmp_path / "shop.desc"), "shop.Order")
+
+
+def test_protobuf_is_read_by_a_file_of_descriptors(schema: Schema) -> None:
+    body = b"\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x12\x03abc"
+    found = decode(body, "", schema)
+    assert (found.name, found.note) == ("protobuf", "shop.Order")
+    assert '"id": "72057594037927935"' in found.text
+    assert '"note": "abc"' in found.text
+    assert decode(gzip.compress(body), "", schema).name == "gzip, protobuf"
+    assert decode(b'{"a": 1}', "", schema).name == "json"
+    assert "not protobuf: shop.Order of" in decode(b"\xff", "protobuf", schema).note
+    for wrong in (replace(schema, name="shop.None"), replace(schema, file="/no/such/file")):
+        assert "not protobuf: shop." in decode(body, "protobuf", wrong).note
+    assert schemas_of([f"a=b:c={schema.file}:shop.Order"])["a"].name == "shop.Order"

@@ -15,7 +15,7 @@ from types import TracebackType
 from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.limited_child import HEAD, MEMORY_BYTES_MAX
 
-RUNNING_MAX = 4
+RUNNING_MAX = 4                        # of one kind of work
 
 _running: set[Limited] = set()
 
@@ -40,7 +40,7 @@ class Limited:
         self._turn = asyncio.Lock()
 
     async def __aenter__(self) -> Limited:
-        if len(_running) >= RUNNING_MAX:
+        if sum(one._work == self._work for one in _running) >= RUNNING_MAX:
             raise LimitedError(f"{self._what}: {RUNNING_MAX} others are worked on; try again")
         _running.add(self)
         return self

@@ -234,6 +234,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     write: bool = False
     users: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    protobuf: tuple[str, ...] = ()                    # TOPIC=FILE:MESSAGE
     metrics_topics_max: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     metrics_groups_max: Annotated[int, Meta(ge=1, le=100_000)] = 5_000
     otlp_endpoint: Annotated[str, Meta(max_length=2048)] = ""

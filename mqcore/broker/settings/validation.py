@@ -29,6 +29,8 @@ LABELS = {                         # bytes: the first two are names of topics as
 }
 HOURS_MAX = 24                     # of a day
 ETCD_MAX = 16
+PROTOBUF_LINE = re.compile(r"[^=\s]{1,127}=[^\n]{1,4096}:[A-Za-z_][\w.]{0,511}", re.ASCII)
+PROTOBUF_MAX = 1_000
 USER_LINE = re.compile(r"[\w.@-]{1,64}:scrypt:[0-9]{1,2}:[0-9a-f]{32}:[0-9a-f]{64}", re.ASCII)
 PAGE_USERS_MAX = 1_000
 BYTES_PER_S_MIN = 65_536           # a heartbeat behind a large frame waits for it
@@ -148,6 +150,8 @@ def page_trouble(settings: Settings) -> tuple[str, str] | None:
         raise SettingsError(f"http.users: expected at most {PAGE_USERS_MAX} different names")
     if not all(HOST_NAME.fullmatch(host) for host in http.hosts):
         return "http.hosts", "names of hosts, without ports"
+    if not all(map(PROTOBUF_LINE.fullmatch, http.protobuf)) or len(http.protobuf) > PROTOBUF_MAX:
+        return "http.protobuf", f"at most {PROTOBUF_MAX:,} lines TOPIC=FILE:MESSAGE"
     if http.enable and http.page and not is_loopback(http.address[0]) and not (
             http.users or settings.acl.enable):
         return "http.listen", ("an address of this machine only, such as 127.0.0.1:10980: the page "

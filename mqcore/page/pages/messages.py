@@ -16,7 +16,8 @@ from mqcore.admin.shell.exits import Exit
 from mqcore.admin.shell.view import Table
 from mqcore.page.asking import Answer
 from mqcore.page.context import Page
-from mqcore.page.decoders import CHOICES, decoded
+from mqcore.page.decoders import CHOICES
+from mqcore.page.decoding import decoded
 from mqcore.page.listing import listed
 from mqcore.page.meanings import MEANINGS
 
@@ -102,14 +103,18 @@ def body_of(document: Mapping[str, Any]) -> bytes:
 async def message(page: Page) -> Response:
     """One message whole."""
     answer, document = await _one(page)
-    body = body_of(document)
-    return page.render(
+    body, topic = body_of(document), str(document.get("topic", ""))
+    chosen = page.decoder(topic)
+    response = page.render(
         "message.html", "Message", {"answer": answer}, document=document,
         which={name: page.text(name) for name in ("place", "id")}, size=len(body),
-        choices=CHOICES, chosen=page.text("as"),
-        found=await decoded(body, page.text("as")), broken=document.get("brokenBody", ""),
+        choices=CHOICES, chosen=chosen,
+        found=await decoded(body, chosen, page.site.schemas.get(topic)),
+        broken=document.get("brokenBody", ""),
         properties=[(name, value, MEANINGS.get(name, ""))
                     for name, value in sorted(document.get("properties", {}).items())])
+    page.remember_decoder(response, topic)
+    return response
 
 
 async def groups(page: Page) -> Response:
