@@ -1,25 +1,29 @@
 """
 Three brokers elect their leader by etcd; topics are deleted and made again, disks fill and are
-lost, and brokers are killed or stand still.
+lost, and brokers are killed or stand still. In a soak a stock broker is a slave beside them.
 """
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.replication.faults.brokers import Broker, brokers
+from tests.replication.faults.brokers import Broker, brokers, ha_port
 from tests.replication.faults.lives import Lives
+from tests.replication.faults.stock import STOCK, Place
 from tests.replication.faults.test_elections import LEASE_S, MEMBERS, WHOLE_S, Elected
 from tests.replication.faults.torment import SOAK_S, Torment, runs
 from tests.replication.faults.traffic import FOLLOWER, Traffic
+from tests.replication.stores import log_of
 from tests.support.etcd import EtcdServer, etcd_server
 from tests.support.mounted import mounted
+from tests.support.stock import have_stock
 from tests.support.waiting import wait_until
 from tests.workers.test_full_disk import fill
 
@@ -59,6 +63,52 @@ async def emptied(torment: Torment, elected: Elected) -> None:
     torment.count("disk lost", True)
 
 
+class StockSlave:
+    """
+    A stock broker behind the leader of the moment. It may have more than the next one, and knows no
+    epochs: it is emptied before it follows again.
+    """
+
+    def __init__(self, torment: Torment, elected: Elected) -> None:
+        self._torment, self._elected = torment, elected
+        self._dice = random.Random(f"{torment.seed} stock")
+        folder = elected.set.folder / STOCK
+        folder.mkdir()
+        self._place = Place(STOCK, STOCK, folder, elected.set.names.namesrv_addr, MEMBERS + 1, "")
+
+    async def run(self) -> None:
+        """Lives, each ended with -9, for as long as the run continues."""
+        while self._torment.goes_on:
+            await self._follow()
+            await asyncio.sleep(self._dice.uniform(0, 3))
+            if self._place.running is not None:
+                await asyncio.to_thread(self._place.kill)
+
+    async def _follow(self) -> None:
+        """From nothing; where nobody leads, the leader before."""
+        leader = await asyncio.to_thread(self._elected.leader)
+        await asyncio.to_thread(shutil.rmtree, self._place.store, ignore_errors=True)
+        if leader is not None:
+            self._place.before = ha_port(leader.address)
+        if self._place.before:
+            await asyncio.to_thread(self._place.start)
+
+    async def copied(self) -> None:
+        """It gets all that the leader has by now; nothing fails meanwhile."""
+        leader = await self._elected.some_leader()
+        await self._follow()
+        end = leader.log_end()
+        await asyncio.to_thread(wait_until, lambda: self._place.ends()[0] >= end,
+                                "the stock slave has the log")
+        await asyncio.to_thread(self._place.stop)
+
+    def holds_alike(self) -> None:
+        """When all have ended: its log is the beginning of theirs."""
+        log, here = log_of(self._elected.set.all[0].store), log_of(self._place.store)
+        assert here
+        assert log.startswith(here), f"the stock slave's log of {len(here)} bytes is another one"
+
+
 async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
     async with brokers(folder) as set_, AsyncExitStack():
         for number in range(1, MEMBERS + 1):
@@ -73,6 +123,7 @@ async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
         load.read_from(set_.leads)
         load.read_from(set_.follows, FOLLOWER)
         topics = Lives(torment, elected.leader)
+        stock = StockSlave(torment, elected) if SOAK_S and have_stock() else None
 
         async def faults() -> None:
             order = torment.dice.sample(WAYS, len(WAYS))
@@ -89,7 +140,7 @@ async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
 
         try:
             await load.acknowledged(1)
-            await torment.all_of(load, faults(), topics.run())
+            await torment.all_of(load, faults(), topics.run(), *([stock.run()] if stock else ()))
             await asyncio.to_thread(wait_until, elected.are_whole, "all are in the set again",
                                     WHOLE_S)
             await elected.some_leader()
@@ -97,6 +148,10 @@ async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
             print(f"lives: {topics.deleted} are over; {asked[0]} messages of the present ones")
             assert asked[0] > 0
             assert topics.deleted > 0
+            if stock is not None:
+                await stock.copied()
             await torment.verdict(set_, load)
+            if stock is not None:
+                await asyncio.to_thread(stock.holds_alike)
         finally:
             await load.stop()
