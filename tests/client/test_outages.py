@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import time
 
@@ -16,6 +17,7 @@ from mqcore.client import (
     Disconnected,
     Message,
     MessageQueue,
+    RocketMQError,
 )
 from mqcore.client.core.retry import Tries
 from mqcore.client.errors import CODE_BROKER_NOT_FOUND, NoRouteError, RequestTimeout, send_error
@@ -110,8 +112,51 @@ def test_a_producer_that_is_closed_does_not_wait_for_its_broker(tmp_path):
         tried = Tried(producer)
         await wait_until_async(lambda: tried.count >= 8, "more tries than are at once")
         await producer.close()
-        with pytest.raises(ConnectError):
+        with pytest.raises(RocketMQError) as caught:
             await send
+        assert caught.value.stored is False
+    on_fakes(tmp_path, scenario)
+
+
+def test_a_send_that_begins_to_look_for_its_way_as_the_producer_closes_ends(tmp_path):
+    """The task that looks is cancelled before its first step."""
+    async def scenario(address, broker):
+        watch = Watch()
+        producer = AsyncProducer("P", namesrv=address, send_timeout=10 * LONG_S, on_event=watch)
+        await producer.start()
+        await producer.send(Message("T", "before"))
+        await end(broker, watch)
+        outcome = producer.send_soon(Message("T", "x"))
+        producer._sender.close()
+        await producer._instance.stop()
+        with pytest.raises(RocketMQError) as caught:
+            await asyncio.wait_for(outcome, LONG_S / 2)
+        assert caught.value.stored is False
+    on_fakes(tmp_path, scenario)
+
+
+def test_a_send_waits_for_the_master_of_a_topic_that_has_none_for_now(tmp_path):
+    """Slaves are left, and one of them will lead."""
+    async def scenario(address, broker):
+        async with AsyncProducer("P", namesrv=address, send_timeout=LONG_S) as producer:
+            await producer.send(Message("T", "before"))
+            routes = producer._instance.routes
+            (topic,) = (name for name in routes.topics if name == "T")
+            route = routes._routes[topic]
+            routes._keep(topic, dataclasses.replace(route, brokers=tuple(
+                dataclasses.replace(one, addresses={1: one.addresses[0]})
+                for one in route.brokers)))
+            assert routes.masters == {}
+            asked, refresh = 0, routes.refresh
+
+            async def late(topic, **how):
+                nonlocal asked
+                asked += 1
+                return asked > 5 and await refresh(topic, **how)
+
+            routes.refresh = late
+            result = await producer.send(Message("T", "x"))
+            assert result.status.name == "SEND_OK"
     on_fakes(tmp_path, scenario)
 
 

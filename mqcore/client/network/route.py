@@ -4,7 +4,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mqcore.client.errors import CODE_BROKER_NOT_FOUND, ClientError, NoRouteError
+from mqcore.client.errors import (
+    CODE_BROKER_NOT_FOUND,
+    CODE_NO_ROUTE,
+    ClientError,
+    NoRouteError,
+)
 from mqcore.client.message import MessageQueue
 from mqcore.client.network.name_servers import NameServers
 from mqcore.wire.codes import MASTER_ID, PERM_READ, PERM_WRITE, QUEUE_COUNT_MAX, TEMPLATE_TOPIC
@@ -136,11 +141,19 @@ class Routes:
                 self._from_template.add(topic)
         queues = self.known_queues(topic)
         if not queues:
-            error = NoRouteError(f"no route to write to topic {topic}", topic=topic)
+            error = NoRouteError(f"no route to write to topic {topic}",
+                                 self._why_no_queue(topic), topic=topic)
             error.is_no_such_topic = (topic not in self._routes
                                       and await self._name_servers.has_brokers(timeout=timeout))
             raise error
         return queues
+
+    def _why_no_queue(self, topic: str) -> int:
+        """The code of a topic without a queue to send to; without a master for now: 10003."""
+        route = self._routes.get(topic)
+        may_come = route is not None and any(
+            queue.perm & PERM_WRITE and queue.write_queue_count for queue in route.queues)
+        return CODE_BROKER_NOT_FOUND if may_come else CODE_NO_ROUTE
 
     def is_guess(self, topic: str) -> bool:
         """Whether the route of `topic` is its template's, because it did not exist yet."""

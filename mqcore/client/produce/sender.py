@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import logging
 import time
 from collections import deque
@@ -519,34 +520,39 @@ class Sender:
             held.append(sending)
             return
         self._held[key] = [sending]
-        self.instance.spawn(self._release_after(key, work, sending.tries.deadline))
+        looking = self.instance.spawn(self._look_for(key, work, sending.tries.deadline))
+        # a task that is cancelled before its first step runs none of its own code
+        looking.add_done_callback(functools.partial(self._release, key))
 
-    async def _release_after(
-        self, key: str, work: Callable[[str], Coroutine[Any, Any, None]], deadline: float
-    ) -> None:
-        """Let them continue when it is there; fail them when it cannot be had."""
-        failure: RocketMQError | None = ClosedError("the producer is closed")
+    @staticmethod
+    async def _look_for(
+        key: str, work: Callable[[str], Coroutine[Any, Any, None]], deadline: float
+    ) -> RocketMQError | None:
+        """Why it cannot be had; None: it is there."""
         try:
             async with asyncio.timeout_at(deadline):
                 await work(key)
-            failure = None
         except RocketMQError as error:
-            failure = error
+            return error
         except TimeoutError:
-            failure = RequestTimeout(f"nothing came of {key} in time", stored=False)
+            return RequestTimeout(f"nothing came of {key} in time", stored=False)
         except Exception as error:
             log.exception("finding the way to %s failed", key)
-            failure = ClientError(f"no way to {key} was found: {error!r}")
-        finally:
-            for sending in self._held.pop(key, []):
-                broken = failure or self._no_broker(sending)
-                if broken is None:
-                    self._go(sending)
-                else:
-                    own = copy.copy(broken)
-                    own.topic, own.stored = sending.message.topic, False
-                    sending.tries.begin()
-                    self.failed(sending, own)
+            return ClientError(f"no way to {key} was found: {error!r}")
+        return None
+
+    def _release(self, key: str, looking: asyncio.Task[RocketMQError | None]) -> None:
+        """Let those who wait continue; fail them when it cannot be had."""
+        failure = ClosedError("the producer is closed") if looking.cancelled() else looking.result()
+        for sending in self._held.pop(key, []):
+            broken = failure or self._no_broker(sending)
+            if broken is None:
+                self._go(sending)
+            else:
+                own = copy.copy(broken)
+                own.topic, own.stored = sending.message.topic, False
+                sending.tries.begin()
+                self.failed(sending, own)
 
     def _no_broker(self, sending: Sending) -> RocketMQError | None:
         """What stands against a queue that the application chose."""

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.core.namespace import unwrap, wrap
@@ -32,8 +32,11 @@ from mqcore.wire.command import Command
 
 FIRST_HEARTBEAT_S = 1.0
 DISCOVERY_INTERVAL_S = 120.0
-DOUBT_FIRST_S = 1.0
+DOUBT_FIRST_S = 0.5
+DOUBT_GROWTH = 1.25              # a failover is seen when it has taken that much longer, at most
 OUTAGE_COUNT_MAX = 1_024        # addresses whose outages are told once
+
+T = TypeVar("T")
 
 log: Final = logging.getLogger("mqcore.client")
 
@@ -62,7 +65,7 @@ class ClientInstance:
         self._heartbeat = heartbeat
         self._masters_only = masters_only
         self._handlers: dict[int, HandlerFrom] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._heartbeat_lock = asyncio.Lock()
         self.pool: ConnectionPool = ConnectionPool(
             self._on_request, connect_timeout=config.connect_timeout, tls=config.ssl_context(),
@@ -149,6 +152,7 @@ class ClientInstance:
         self.tell(Disconnected(client_id=self.client_id, address=address, error=error))
 
     def _on_route(self, topic: str) -> None:
+        self._doubt_at, self._doubt_s = min(self._doubt_at, time.monotonic() + DOUBT_FIRST_S), 0.0
         if self.is_watched:
             self.tell(RouteChanged(
                 client_id=self.client_id, topic=self.unwrap(topic),
@@ -177,14 +181,14 @@ class ClientInstance:
         handler = self._handlers.get(command.code)
         return None if handler is None else await handler(command, address)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a background task until it ends or the instance stops; a failure is logged."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a background task failed", exc_info=task.exception())
@@ -208,16 +212,19 @@ class ClientInstance:
     def doubt_routes(self, error: RocketMQError) -> None:
         """
         After a call that failed: where nobody answers, or who does takes no messages, another one
-        may lead by now. Routes are asked for at once, then after a second of doubt, two, four.
+        may lead by now. Routes are asked for at once, then after half a second of doubt, and each
+        time a quarter later. Another route ends the doubt: the next failure is another one.
         """
-        if not isinstance(error, ConnectError) and error.code != ResponseCode.SERVICE_NOT_AVAILABLE:
+        if not isinstance(error, ConnectError | RequestTimeout) and (
+                error.code != ResponseCode.SERVICE_NOT_AVAILABLE):
             return
         now = time.monotonic()
         if now < self._doubt_at or not self.running:
             return
         interval = self.config.route_interval
-        fresh = now - self._doubt_at > interval
-        self._doubt_s = min(DOUBT_FIRST_S if fresh else 2 * self._doubt_s, interval)
+        if now - self._doubt_at > interval:
+            self._doubt_s = 0.0
+        self._doubt_s = min(max(DOUBT_GROWTH * self._doubt_s, DOUBT_FIRST_S), interval)
         self._doubt_at = now + self._doubt_s
         self.spawn(self.refresh_routes())
 
