@@ -1,4 +1,4 @@
-"""How soon a client looks for who leads by now, when calls to who led fail."""
+"""A client looks for a new leader soon when calls to the former one fail."""
 from __future__ import annotations
 
 import itertools
@@ -47,7 +47,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
 
 def latest(asked: list[float], elected: float) -> float:
-    """When a client that asks at these times knows who was elected at that one."""
+    """When a client that asks at these times knows of an election at that one."""
     return next(at for at in asked if at >= elected)
 
 

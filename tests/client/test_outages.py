@@ -136,7 +136,7 @@ def test_a_send_that_begins_to_look_for_its_way_as_the_producer_closes_ends(tmp_
 
 
 def test_a_send_waits_for_the_master_of_a_topic_that_has_none_for_now(tmp_path):
-    """Slaves are left, and one of them will lead."""
+    """Slaves are left, and one will lead."""
     async def scenario(address, broker):
         async with AsyncProducer("P", namesrv=address, send_timeout=LONG_S) as producer:
             await producer.send(Message("T", "before"))

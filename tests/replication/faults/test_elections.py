@@ -96,8 +96,20 @@ class Elected:
                 await self._still([pid])
             else:
                 met = signal_to(pid, signal.SIGKILL)
+                await asyncio.to_thread(self._as_a_service, broker)
         self.torment.count(way, met)
         await self.some_leader()
+
+    @staticmethod
+    def _as_a_service(broker: Broker) -> None:
+        """A writer that is killed in its recovery ends its broker, and a service starts again."""
+        process = broker.process.process
+        wait_until(lambda: broker.looks_again() or process.poll() is not None,
+                   f"{broker.name} works again, or has ended", WHOLE_S)
+        if process.poll() is not None:
+            assert "the broker could not be started" in broker.process.tail(), broker.process.tail()
+            broker.stop()
+            broker.start()
 
     async def _still(self, pids: list[int]) -> None:
         for pid in pids:

@@ -85,7 +85,7 @@ class StockSlave:
                 await asyncio.to_thread(self._place.kill)
 
     async def _follow(self) -> None:
-        """From nothing; where nobody leads, the leader before."""
+        """From nothing; without a leader, behind the one before."""
         leader = await asyncio.to_thread(self._elected.leader)
         await asyncio.to_thread(shutil.rmtree, self._place.store, ignore_errors=True)
         if leader is not None:
