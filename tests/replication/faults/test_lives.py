@@ -78,7 +78,7 @@ class StockSlave:
 
     async def run(self) -> None:
         """Lives, each ended with -9, for as long as the run continues."""
-        while self._torment.goes_on:
+        while self._torment.lacks_faults:
             await self._follow()
             await asyncio.sleep(self._dice.uniform(0, 3))
             if self._place.running is not None:
