@@ -27,6 +27,7 @@ TARGETS = {
     "access_file": "documents", "epochs_file": "documents", "greeting_words": "documents",
     "checkpoint_file": "documents", "backup_manifest": "documents", "backup_stream": "documents",
     "tls_records": "tls",
+    "pop_file": "pop", "receipt": "pop",
 }
 # Where lines of these files are coverage, too: modules of targets whose readers are Python's.
 PYTHON_LINES = {"documents": "/mqcore/"}

@@ -114,6 +114,22 @@ def of_filters() -> Iterator[tuple[str, bytes]]:
         yield "expression", " ".join(SOUP[number:number + 9]).encode() + b"a\x015\1"
 
 
+def of_pop() -> Iterator[tuple[str, bytes]]:
+    names = b"grouptopic".ljust(16, b"\0")
+    queue = struct.pack(">BBhiqihh", 1, 0, 0, 0, 5, 0, 5, 5) + names
+    fifo = struct.pack(">BBhiqihh", 1, 1, 0, 1, 0, 3, 5, 5) + names
+    message = struct.pack(">BBhiqqqii", 3, 0, 1, 0, 7, 1000, 2000, 1000, 0)
+    batch = struct.pack(">BBhiqqqii", 3, 0, 1, 1, 0, 1000, 2000, 1000, 0)
+    attempt = struct.pack(">BBhiq8s", 4, 8, 0, 1, 1, b"attempts")
+    plain = b"".join(struct.pack(">BBhiq", kind, 0, 0, 0, 7) for kind in (5, 7, 8, 9, 2))
+    passed = struct.pack(">BBhiqq", 6, 0, 0, 0, 12, 4200)
+    for records in (queue + message, queue + message + passed + plain,
+                    queue + fifo + batch + attempt + message):
+        yield "pop_file", records + bytes([len(records) // 4])
+    yield "receipt", b"1 1795330021030 10000 2 0 broker-s 0 1 88753"
+    yield "receipt", b"1 1795330021030 10000 999 2 b 65534 1"
+
+
 def of_replication() -> Iterator[tuple[str, bytes]]:
     for reports in ((0, 0, 100), (ANNOUNCE, 0, 4096, 5000), (4096, 4200), (ANNOUNCE, 4300, 4300),
                     (ANNOUNCE, 4096, TELL, 4096, 4200, 5000)):
@@ -169,7 +185,7 @@ def of_access() -> Iterator[tuple[str, bytes]]:
 def seeds() -> dict[str, set[bytes]]:
     """target -> what it begins with."""
     found: dict[str, set[bytes]] = {}
-    for source in (of_the_wire, of_stores, of_filters, of_replication, of_documents,
+    for source in (of_the_wire, of_stores, of_filters, of_pop, of_replication, of_documents,
                    of_access):
         for target, data in source():
             if len(data) <= SIZE_MAX:

@@ -140,7 +140,8 @@ cdef bint pop_take(PopState* s, PopQueue* q, PopBatch* batch, int64_t offset,
     if q.fifo and not batch.again:
         if batch.taken == 0:
             q.attempt_length = batch.attempt_length
-            memcpy(q.attempt_id, batch.attempt_id, batch.attempt_length)
+            if batch.attempt_length:   # without one attempt_id may be NULL
+                memcpy(q.attempt_id, batch.attempt_id, batch.attempt_length)
         q.batch_end = offset + 1
     batch.taken += 1
     claim.offset = offset
