@@ -37,14 +37,10 @@ def init(path: Path) -> None:
     PATH is a folder, made if need be, for plain_acl.yml; or the file, whose name ends with .yml or
     .yaml. Only its owner may read it; one that is there is left alone.
     """
-    is_file = path.suffix in SUFFIXES and not path.is_dir()
-    file = path if is_file else path / DEFAULT_NAME
-    if not file.parent.is_dir() and file.parent.exists():
-        raise click.ClickException(
-            f"{file.parent}: expected a folder, or a file whose name ends with "
-            + " or ".join(SUFFIXES))
-    if file.exists():
-        raise click.ClickException(f"{file} is there already: nothing was written")
+    try:
+        file = _new_file(path)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or path}: {error.strerror}") from None
     document = {
         "globalWhiteRemoteAddresses": [],
         "accounts": [
@@ -60,6 +56,19 @@ def init(path: Path) -> None:
         raise click.ClickException(f"{error.filename or file}: {error.strerror}") from None
     say(f"{file}: two accounts with random keys, readable by its owner alone")
     say(_where_it_counts(file.absolute()))
+
+
+def _new_file(path: Path) -> Path:
+    """The file to write. Raises click.ClickException, OSError."""
+    is_file = path.suffix in SUFFIXES and not path.is_dir()
+    file = path if is_file else path / DEFAULT_NAME
+    if not file.parent.is_dir() and file.parent.exists():
+        raise click.ClickException(
+            f"{file.parent}: expected a folder, or a file whose name ends with "
+            + " or ".join(SUFFIXES))
+    if file.exists():
+        raise click.ClickException(f"{file} is there already: nothing was written")
+    return file
 
 
 def _where_it_counts(file: Path) -> str:

@@ -137,7 +137,7 @@ def status(as_json: bool, explained: bool, broker: str | None) -> None:
         if run is not None:
             runs[name.lstrip("/")] = run
     if not runs:
-        raise click.ClickException("\n".join(strange) or "no broker runs on this machine")
+        raise click.ClickException("; ".join(strange) or "no broker runs on this machine")
     for line in strange:
         click.echo(line, err=as_json)
     if as_json:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -238,9 +239,9 @@ def records(store: Path, *, topic: str | None = None, queue_id: int | None = Non
             say(finding.line(), err=True)
     scan = LogScan(
         files.log.text(), files.segments, start=start, stop=stop,
-        topic=None if topic is None else topic.encode(),
+        topic=None if topic is None else os.fsencode(topic),
         queue_id=-1 if queue_id is None else queue_id,
-        key=None if key is None else key.encode(), from_ms=from_ms, to_ms=to_ms)
+        key=None if key is None else os.fsencode(key), from_ms=from_ms, to_ms=to_ms)
     while (raw := scan.next()) is not None:
         try:
             yield decode_record(raw)

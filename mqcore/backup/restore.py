@@ -104,6 +104,8 @@ def restore(source: Path | BinaryIO, target: Path, until: Until | None = None, *
     if target.is_symlink() or (target.exists() and (
             not target.is_dir() or any(target.iterdir()))):
         raise BackupError(f"{target} is not empty: a store is made at a new place")
+    if isinstance(source, Path):
+        Backups.at(source)                    # before any folder is made
     made = not target.exists()
     work = target.absolute() / WORK
     files.make_folders(target.absolute().parent)

@@ -11,6 +11,7 @@ import pytest
 from mqcore.admin.nouns import health
 from mqcore.admin.nouns.check import Level
 from mqcore.client import Admin
+from mqcore.client.admin import Cluster as KnownCluster
 from mqcore.wire.topics import BrokerData
 from tests.command.conftest import Cluster
 from tests.support.command import mqcore
@@ -85,7 +86,7 @@ def test_waiting_for_a_cluster_that_stays_away_ends() -> None:
 
 def test_brokers_without_a_master_and_slaves_that_are_behind_are_found() -> None:
     brokers = (BrokerData("c", "a", {0: "h:1", 1: "h:2"}), BrokerData("c", "b", {1: "h:3"}))
-    (found,) = health._masters([SimpleNamespace(brokers=brokers)])
+    (found,) = health._masters([KnownCluster("c", brokers)])
     assert (found.name, found.level) == ("broker b", Level.CRITICAL)
     (found,) = health._masters([])
     assert found.level == Level.CRITICAL

@@ -17,6 +17,9 @@ VALUES = {
     "name_server": "", "namespace": "namespace", "queue_id": "0", "settings": "key=value",
     "source": "GROUP", "target": "OTHER", "topic": "TOPIC", "value": "value",
     "which": "TOPIC/BROKER/0/0",
+    # of commands that ask no cluster
+    "store": "STORE", "to": "NEW", "path": "ACCESS", "name": "name", "shell": "bash",
+    "words": "", "arguments": "", "master": "127.0.0.1:1",
 }
 OTHERS = {("offset import", "file"): "OFFSETS"}       # where one name means two things
 # Verbs that have tests of their own: they run for long, or work on a store at rest beside
@@ -63,12 +66,35 @@ class Verb:
                 given += filter(None, [value])
             elif parameter.required:
                 given += [parameter.opts[0], value]
-        filled = []
-        for word in [*given, *BESIDE.get(self.name, ())]:
-            for name, value in values.items():
-                word = word.replace(name, value)
-            filled.append(word)
-        return [*self.words, *filled]
+        return [*self.words, *_filled([*given, *BESIDE.get(self.name, ())], values)]
+
+    def with_name(self, parameter: click.Parameter, name: str, values: dict[str, str],
+                  ) -> list[str]:
+        """Words with which it runs, of which one parameter's is `name`."""
+        beside = list(BESIDE.get(self.name, ()))
+        if parameter.opts[0] in beside and not getattr(parameter, "multiple", False):
+            at = beside.index(parameter.opts[0])
+            del beside[at:at + 2]
+        options, given = [*_filled(beside, values)], []
+        for one in self.command.params:
+            kind = str(one.name)
+            (value,) = _filled([OTHERS.get((self.name, kind), VALUES.get(kind, ""))], values)
+            if isinstance(one, click.Argument):
+                if one is parameter or value:
+                    given.append(name if one is parameter else value)
+            elif one is parameter or (one.required and one.opts[0] not in beside):
+                long = max(one.opts, key=len)
+                options.append(f"{long}={name if one is parameter else value}")
+        return [*self.words, *options, "--", *given]
+
+
+def _filled(words: list[str], values: dict[str, str]) -> list[str]:
+    filled = []
+    for word in words:
+        for name, value in values.items():
+            word = word.replace(name, value)
+        filled.append(word)
+    return filled
 
 
 def verbs(command: click.Command = main, *words: str) -> Iterator[Verb]:

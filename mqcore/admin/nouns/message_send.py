@@ -58,7 +58,7 @@ def _body(body: str | None, file: Path | None) -> bytes:
     if (body is None) == (file is None):
         raise click.UsageError("give the message with either --body or --file")
     if body is not None:
-        return body.encode()
+        return os.fsencode(body)
     assert file is not None
     return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
 

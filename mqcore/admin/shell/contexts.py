@@ -143,13 +143,18 @@ def load(name: str) -> Context:
         raise NotFound("context", name, names(), "mqcore context ls") from None
     except OSError as error:
         raise Failure(f"{file}: cannot be read: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as opened:
+    try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             raise Failure(f"{file}: expected a regular file")
         if mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise Failure(f"{file}: others may read its secret key: chmod 600 {file}")
-        raw = opened.read(FILE_BYTES_MAX + 1)
+        with open(descriptor, "rb", closefd=False) as opened:
+            raw = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise Failure(f"{file}: cannot be read: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
     if len(raw) > FILE_BYTES_MAX:
         raise Failure(f"{file}: expected at most {FILE_BYTES_MAX} bytes")
     import tomllib  # most commands read no context

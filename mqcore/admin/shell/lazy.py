@@ -13,6 +13,7 @@ from mqcore.wire.printable import printable
 
 Commands = Mapping[str, tuple[str, str, str]]       # name -> module, object, one line
 HELP = {"help_option_names": ["-h", "--help"]}
+SENTENCE_MAX = 1_200             # characters of an error
 
 
 class LazyGroup(click.Group):
@@ -40,11 +41,11 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a terminal obeys no character of an error's words."""
+        """Run a command; an error is one line, of which a terminal obeys no character."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            vars(error)["message"] = "\n".join(map(printable, error.message.split("\n")))
+            vars(error)["message"] = _one_line(error.message)
             raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -83,6 +84,14 @@ class LazyGroup(click.Group):
         """The names with their lines, without loading anything."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, _, line) in self.table.items()])
+
+
+def _one_line(text: str) -> str:
+    """The text escaped; of a long one, which repeats a long name, the begin and the end."""
+    shown = printable(text)
+    if len(shown) <= SENTENCE_MAX:
+        return shown
+    return f"{shown[:SENTENCE_MAX * 3 // 4]} ... {shown[-SENTENCE_MAX // 4:]}"
 
 
 def group(name: str, commands: Commands, text: str, *, verb: str = "") -> LazyGroup:
