@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+import string
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -27,6 +28,10 @@ CONNECTIONS_MAX = 16                   # each may hold a whole scrape while it i
 IDLE_S = 120.0                         # between two scrapes, which are a minute apart at most
 SEND_S = 30.0                          # for a piece of an answer
 SENDING_S = 0.5                        # for a whole one, where no connection is free or idle
+# A proxy before this server may read a field twice, or a bare line end, in another way.
+ONCE = frozenset({"host", "content-length", "transfer-encoding"})
+NAME_SIGNS = frozenset(string.ascii_letters + string.digits + "!#$%&'*+-.^_`|~")
+LINE_ENDS = frozenset("\r\n\0")
 TEXT = "text/plain; charset=utf-8"
 PATHS = ("/metrics", "/metrics/queues", "/healthz", "/readyz")
 
@@ -188,9 +193,12 @@ class HttpServer:
         fields: dict[str, str] = {}
         for line in lines:
             name, colon, value = line.partition(":")
-            if not colon or name != name.strip():
+            if not colon or not name or not set(name) <= NAME_SIGNS or not LINE_ENDS.isdisjoint(
+                    value):
                 raise BadRequestError("expected NAME: VALUE in each line of the head")
-            fields[name.lower()] = value.strip()
+            if name.lower() in ONCE and name.lower() in fields:
+                raise BadRequestError(f"expected {name.lower()} once")
+            fields[name.lower()] = value.strip(" \t")
         if fields.get("content-length", "0") != "0" or "transfer-encoding" in fields:
             raise BadRequestError("expected a request without a body")
         if self._own_machine and not is_own_name(fields.get("host", "")):

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ from mqcore.admin.shell import limited
 from mqcore.admin.shell.grep import grepping
 from mqcore.admin.shell.limited import Limited, LimitedError
 from mqcore.client import Admin, Message, Producer
-from tests.http.asking import get
+from tests.http.asking import get, raw
 from tests.page.test_live import Served
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import free_port
@@ -130,3 +132,64 @@ def test_others_are_served_while_an_expression_has_no_end(served: Served) -> Non
         return before
 
     wait_until(served_meanwhile, "an answer before that of the search")
+
+
+HONEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+TWO_WAYS = [
+    b"Host: 127.0.0.1\r\nContent-Length: 5\r\nContent-Length: 0",
+    b"Host: 127.0.0.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x",
+    b"Host: attacker.example\r\nHost: 127.0.0.1", b"Host: 127.0.0.1\r\nHost: 127.0.0.1",
+    b"Host: 127.0.0.1\r\nX: a\rContent-Length: 5", b"Host: 127.0.0.1\r\nContent-Length : 5",
+    b"Host: 127.0.0.1\r\nContent-Length: +0", b"Host: 127.0.0.1\r\n\x0bContent-Length: 5",
+    b"Host: 127.0.0.1\r\nX: a\0b", b"Host: 127.0.0.1\r\n: a",
+]
+BARE_LF = b"Host: 127.0.0.1\r\nX: a\nContent-Length: 5"      # h11 takes it as the end of a line
+
+
+@pytest.mark.parametrize(("path", "fields"), [
+    *((path, fields) for path in (b"/healthz", b"/audit") for fields in TWO_WAYS),
+    (b"/healthz", BARE_LF),
+])
+def test_a_head_that_can_be_read_in_two_ways_is_refused(
+        served: Served, path: bytes, fields: bytes) -> None:
+    answer = raw(served.port, b"GET " + path + b" HTTP/1.1\r\n" + fields + b"\r\n\r\n" + HONEST)
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"400"]
+
+
+@pytest.mark.parametrize("path", [
+    "/static/../../../etc/passwd", "/static/%2e%2e/%2e%2e/app.py", "/static/..%2fapp.py",
+    "/static//etc/passwd", "/static/vendor/..%5c..%5capp.py", "/static/%00", "/../app.py",
+    "//127.0.0.1/audit", "/audit/", "/audit%00", "/static/", "/static",
+    "http://attacker.example/audit",
+])
+def test_a_path_leads_to_no_other_file_or_page(served: Served, path: str) -> None:
+    answer, text = get(served.port, path)
+    assert 300 <= answer.status < 500
+    assert "root:" not in text
+    assert "import" not in text
+    target = answer.getheader("location") or "/"
+    assert not target.startswith("//")
+    assert "attacker" not in target
+
+
+def test_readers_that_do_not_read_keep_no_one_out(served: Served) -> None:
+    peers = []
+    try:
+        for _ in range(80):                 # more than all connections and watchers of the page
+            peers.append(socket.create_connection(("127.0.0.1", served.port), 60))
+            peers[-1].sendall(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert get(served.port, "/audit")[0].status == 200
+        assert get(served.port, "/healthz")[0].status == 200
+        assert get(served.port, "/topics")[0].status == 200
+    finally:
+        for peer in peers:
+            peer.close()
+
+    def is_free() -> bool:
+        with socket.create_connection(("127.0.0.1", served.port), 60) as peer:
+            peer.sendall(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            return b"200 OK" in peer.recv(4_096)
+
+    wait_until(is_free, "a place for a page with live figures")
