@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import Admin, AdminError, Message, Producer
+from mqcore.client import Admin, BrokerError, Message, Producer
 from tests.support.ci import unavailable
 from tests.support.command import Done, mqcore
 from tests.support.mqcore_process import mqcore_up
@@ -91,7 +91,7 @@ def _cluster(kind: str, namesrv: str, broker: str) -> Cluster:
             # a stock broker refuses code 28 until its first second is over: it has no rates yet
             try:
                 return bool(admin.cluster_status())
-            except AdminError:
+            except BrokerError:
                 return False
         wait_until(tells, "the state of the broker")
     return Cluster(kind, namesrv, broker, found.brokers[0].broker_name)

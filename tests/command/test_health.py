@@ -13,6 +13,7 @@ from mqcore.admin.nouns.check import Level
 from mqcore.client import Admin
 from mqcore.client.admin import Cluster as KnownCluster
 from mqcore.wire.topics import BrokerData
+from tests.command.breaking import breaking
 from tests.command.conftest import Cluster
 from tests.support.command import mqcore
 from tests.support.mqcore_process import mqcore_up
@@ -62,7 +63,7 @@ def test_a_broker_that_does_not_answer_is_a_finding_and_is_waited_for(
         good = list(admin.cluster_status())
     looks = iter([0, 0, 1])
 
-    async def statuses(_admin: object) -> tuple[object, object]:
+    async def statuses(_admin: object, _clusters: object) -> tuple[object, object]:
         silent = SimpleNamespace(name="b", address="10.0.0.9:1", error="timed out")
         return (good, ()) if next(looks) else (good, (silent,))
 
@@ -73,6 +74,17 @@ def test_a_broker_that_does_not_answer_is_a_finding_and_is_waited_for(
     assert done.stdout.splitlines()[-1].split(maxsplit=4) == [
         "critical", "broker", "b", "10.0.0.9:1", "no answer: timed out"]
     assert cluster.run("cluster", "health", "--wait", "60s").returncode == 0
+
+
+def test_the_only_broker_that_hangs_up_is_a_finding(cluster: Cluster) -> None:
+    with breaking(cluster.namesrv, cluster.broker) as (names, broker):
+        broker.reset(0)
+        done = mqcore("cluster", "health", "--json", "-n", names.address)
+
+    assert done.returncode == 10, done
+    bad = [one for one in json.loads(done.stdout)["findings"] if one["level"] != "ok"]
+    assert [(one["name"], one["level"]) for one in bad] == [
+        (f"broker {cluster.broker_name} {broker.address}", "critical")]
 
 
 def test_waiting_for_a_cluster_that_stays_away_ends() -> None:

@@ -50,7 +50,8 @@ async def health_command(admin: AsyncAdmin, wait_s: float | None) -> Sequence[Fi
 
 async def _look(admin: AsyncAdmin) -> list[Finding]:
     clusters = await admin.clusters()
-    servers, (statuses, silent) = await asyncio.gather(_name_servers(admin), _statuses(admin))
+    servers, (statuses, silent) = await asyncio.gather(
+        _name_servers(admin), _statuses(admin, clusters))
     found = [*servers, *_masters(clusters)]
     for one in statuses:
         found += _of_broker(one)
@@ -60,12 +61,21 @@ async def _look(admin: AsyncAdmin) -> list[Finding]:
     return found
 
 
-async def _statuses(admin: AsyncAdmin) -> tuple[Sequence[BrokerStatus], Sequence[Unreachable]]:
+async def _statuses(
+    admin: AsyncAdmin, clusters: Sequence[Cluster],
+) -> tuple[Sequence[BrokerStatus], Sequence[Unreachable]]:
     """Brokers that answer, and those that do not; that none answers is a finding, too."""
+    targets = [(broker.broker_name, address) for cluster in clusters for broker in cluster.brokers
+               for address in broker.addresses.values()]
     try:
         found = await admin.cluster_status()
     except AdminError as error:
         return (), error.failures
+    except RocketMQError as error:
+        if len(targets) != 1:                   # of several, AdminError names each
+            raise
+        ((name, address),) = targets
+        return (), (Unreachable(name, address, error),)
     return found.items, found.unreachable
 
 
