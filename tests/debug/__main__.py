@@ -26,6 +26,7 @@ TESTS = (
         "acl": "guard files hmac",
         "client": "columns native received reading",
         "hostile": "limits",
+        "pop": "deliveries handles histories journal",
         "pull": "reading",
         "query": "index requests",
         "queues": "delivery_times filter_bits light_offsets light_queues queue_extension",
