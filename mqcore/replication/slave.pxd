@@ -32,6 +32,9 @@
 #        the cluster's account makes from it (key.py), once on a link, and the position again.
 #        Without an account the link ends.
 #   HS13  A link by TLS is there when its handshake is done, which verifies the master's certificate.
+#   HS14  The first report is not repeated before its answer came, a frame, a greeting or a nonce: to one of
+#        ours the second position is the word that its greeting is believed (master HM8), or stands behind
+#        the words for its nonce (master HM15).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport AppendHead, WorkerSlot

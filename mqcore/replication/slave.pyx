@@ -158,6 +158,9 @@ cdef void say_end(Slave* s, int64_t now_ms) noexcept nogil:
     if s.nonce_left or (end == s.reported and not s.answers
                         and now_ms - s.reported_ms < s.heartbeat_ms):
         return
+    if s.reported >= 0 and s.next < 0 and not (s.was_greeted or s.answers):                  # HS14
+        s.reported_ms = now_ms
+        return
     s.out_size = s.out_sent = 0
     if s.reported < 0:                                                   # HS6
         store_i64(s.out, ANNOUNCE - s.member)                            # HS8

@@ -35,6 +35,7 @@ from tests.replication.ends import (
     segments,
     wait_for_end,
 )
+from tests.replication.test_slave import accepted, asked, reported
 from tests.support.waiting import wait_until
 
 FIRST = epochs.first("a/h:1", 0, 1)
@@ -242,3 +243,19 @@ def test_a_link_is_greeted_once(tmp_path: Path) -> None:
             assert peer.is_closed()
             wait_until(lambda: not slave.loop.linked, "the link's end")
     assert (SlaveNote.NOTE_OTHER_PLACE, -1) in slave.loop.notes()
+
+
+def test_the_first_report_is_not_repeated_before_its_answer(tmp_path: Path) -> None:
+    """HS14: a master that stands still for longer than a heartbeat would take it for more."""
+    slave = SlaveEnd(tmp_path / "slave", heartbeat_ms=20)
+    with socket.create_server(("127.0.0.1", 0)) as listener, slave.turning():
+        peer = accepted(listener, slave)
+        assert asked(peer) == (ANNOUNCE, 0)
+        peer.link.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            peer.link.recv(1)
+        peer.link.settimeout(20)
+        peer.send(0, b"")                      # a stock master's heartbeat
+        reported(peer, 0)
+        reported(peer, 0)
+        peer.close()
