@@ -12,6 +12,7 @@ from mqcore.client import Admin
 from mqcore.page.app import PAGES
 from tests.page.browser import axe, barriers, chromium
 from tests.page.shop import shop
+from tests.page.test_pages import PARTS
 from tests.support.mqcore_process import mqcore_up
 from tests.support.stock import free_port
 from tests.support.waiting import WAIT_S, wait_until
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
-PARTS = {"/live", "/history", "/find", "/message/body", "/message/groups"}
+
 DARK = {"/", "/group", "/message", "/store", "/change"}      # all that has colours of its own
 NEEDED = {
     "/topic": "name=orders", "/group": "name=fraud-check", "/messages": "topic=orders&limit=5",
