@@ -74,12 +74,13 @@ run: build
 #    tests/rare.py, are left to CI and to `make test ALL=1`. Those on a Spark session run after the others, in two processes with a session
 #    each: one leaves much of two processors
 QUICK := $(if $(ALL),, and not slow and not rare)
-PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+# -- failures of this run only: not those of other runs, and a developer's stay
+PYTEST := $(BIN)/python -m pytest -o cache_dir=build/make-test $(PYTEST_ARGS)
 ALONE = echo "make test: what failed is run alone"; \
 	$(PYTEST) -v --last-failed --last-failed-no-failures none $(1)
 AGAIN = { [ $$? -eq 1 ] && { $(ALONE) || { [ $$? -eq 1 ] && { $(ALONE); }; }; }; }
 test: tools
-	@$(PYTEST) -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
+	@$(PYTEST) --cache-clear -n $(TEST_WORKERS) --dist worksteal -m "not spark$(QUICK)" || $(call AGAIN,)
 	@$(PYTEST) -n $(SPARK_WORKERS) --dist worksteal -m "spark$(QUICK)" tests/spark || \
 	    $(call AGAIN,-m spark tests/spark)
 

@@ -217,7 +217,7 @@ ROCKETMQ: tuple[Option, ...] = (
            " name sends what is not stored yet"),
     Option("rowsPerSecond", number(1), on=(WRITE,), says="that one task sends, at most"),
     Option("nullBodies", one_of("fail", "skip"), "fail", on=(WRITE,), says="rows without a body, as"
-           " of messages that nobody can decompress: an error, or left out"),
+           " of messages that cannot be decompressed: an error, or left out"),
     Option("copies", truth, False, on=(WRITE,), says="rows are messages of another cluster, a task"
            " for each queue: ids, properties, born time and tries stay; what a queue has already is"
            " found at its end, and not sent again"),

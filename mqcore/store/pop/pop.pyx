@@ -1,5 +1,5 @@
 """Deliveries, acknowledgements and due times of POP (pop.pxd has the rules)."""
-from libc.stdint cimport INT64_MAX, int32_t, int64_t
+from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcmp, memcpy
 
