@@ -199,6 +199,27 @@ def test_a_streams_progress_says_how_far_it_is_behind(world, tmp_path):
     assert topic in query.lastProgress["sources"][0]["description"]
 
 
+def test_a_table_in_sql_keeps_its_options(world):
+    topic = world.topic(2)
+    world.send(topic, 60)
+    name = f"t{uuid.uuid4().hex}"
+    options = f"nameServer '{world.namesrv}', topic '{topic}'"
+    sql = world.spark.sql
+    sql(f"CREATE TABLE {name} USING `{NAME}` OPTIONS ({options})")
+    sql(f"CREATE TABLE {name}_few (queueOffset bigint, tags string) USING `{NAME}` "
+        f"OPTIONS ({options}, topik 'x')")
+    try:
+        assert sql(f"SELECT count(*) FROM {name} WHERE tags = 't1'").first()[0] == 20
+        assert world.spark.table(name).columns == list(all_columns().names)
+        assert sql(f"SELECT * FROM {name} WITH (maxRecordsPerPartition = 7)"
+                   ).rdd.getNumPartitions() >= 9
+        with pytest.raises(Exception, match="topik is unknown: did you mean topic"):
+            sql(f"SELECT * FROM {name}_few").collect()
+    finally:
+        sql(f"DROP TABLE {name}")
+        sql(f"DROP TABLE {name}_few")
+
+
 def test_a_view_in_sql_reads_a_topic(world):
     topic = world.topic(2)
     world.send(topic, 60)

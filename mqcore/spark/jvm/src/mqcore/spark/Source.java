@@ -1,8 +1,10 @@
 package mqcore.spark;
 
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.connector.catalog.TableCapability;
@@ -16,6 +18,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /** The data source `rocketmq-jvm`: topics, read in batches and in streams. */
 public final class Source implements TableProvider, DataSourceRegister {
   static final String NAME = "rocketmq-jvm";
+  /** Before the names of the options that `CREATE TABLE ... OPTIONS` gave. */
+  private static final String OF_CATALOG = "option.";
 
   @Override
   public String shortName() {
@@ -34,7 +38,13 @@ public final class Source implements TableProvider, DataSourceRegister {
 
   @Override
   public Table getTable(StructType schema, Transform[] transforms, Map<String, String> options) {
-    return new Topics(Columns.checked(schema));
+    Map<String, String> own = new HashMap<>();
+    options.forEach((name, value) -> {
+      if (name.startsWith(OF_CATALOG)) {
+        own.put(name.substring(OF_CATALOG.length()), value);
+      }
+    });
+    return new Topics(Columns.checked(schema), own);
   }
 
   /** The table's options by name, a line for each, for tests. */
@@ -43,7 +53,7 @@ public final class Source implements TableProvider, DataSourceRegister {
   }
 
   @SuppressWarnings("deprecation")              // of the interface's schema()
-  private record Topics(StructType schema) implements Table, SupportsRead {
+  private record Topics(StructType schema, Map<String, String> own) implements Table, SupportsRead {
     @Override
     public String name() {
       return NAME;
@@ -56,7 +66,10 @@ public final class Source implements TableProvider, DataSourceRegister {
 
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-      return new Scans(schema, options.asCaseSensitiveMap());
+      Map<String, String> all = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
+      all.putAll(own);
+      all.putAll(options.asCaseSensitiveMap());     // of the query: they come first
+      return new Scans(schema, all);
     }
   }
 }
