@@ -401,6 +401,10 @@ EVENTS = (
     Event(182, "timed-not-delivered", (
         "the message with a time of delivery at log position %d is not delivered: %s",
     )),
+    Event(183, "recall-not-counted", (
+        "the recall at log position %d does not count: too many messages of one second are "
+            "recalled",
+    )),
 )
 
 _NAMES = {line: event.name for event in EVENTS for line in event.lines}

@@ -17,12 +17,13 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 16
+    SHM_LAYOUT_VERSION = 17
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
     DELAY_LEVEL_MAX = 64                 # levels that messageDelayLevel may name
     SCHEDULE_AHEAD_MAX = 4096
+    TIMER_LATENESS = 16                  # buckets: at most 1, 2, 4 ms and so on, and what was later
 
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
@@ -204,6 +205,13 @@ cdef struct ScheduleState "mq_schedule_state":
     int32_t writer                       # incarnation that takes its appends; the scheduler
     int32_t pad
     int64_t timer_pending                # messages with a time of delivery that wait; the scheduler
+    int64_t timer_trusted                # 1: the wheel's files are true (store/schedule/timer.pxd TM5); the scheduler
+    int64_t timer_second                 # of TM5, as the next three; the scheduler
+    int64_t timer_offset
+    int64_t timer_position
+    int64_t timer_next                   # second of the next message, since 1970, 0: none waits; the scheduler
+    int64_t timer_lateness[TIMER_LATENESS]   # messages by how late they were handed over; the scheduler
+    int64_t timer_late_ms                # the sum of that; the scheduler
 
 # -- Transactions: how far half and op queue are settled (broker.md 5.4) -----------------------------
 cdef struct TransactionState "mq_transaction_state":

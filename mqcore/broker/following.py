@@ -36,7 +36,7 @@ from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 from mqcore.wire.topics import DataVersion, TopicConfig
 
 ROWS_A_TURN = 200
-DELAY_MEMBERS = ("offsetTable", "logPosition", "delivered")
+DELAY_MEMBERS = ("offsetTable", "logPosition", "delivered", "timer")
 _SEPARATOR = "@"
 _VERSION = re.compile("[0-9a-f]{8}-[0-9]{1,19}")
 _log = logging.getLogger(__name__)
@@ -164,7 +164,9 @@ def read_delays(body: bytes, since: int) -> Generator[None, None, dict[str, Any]
     if position is not None and (
             not isinstance(position, int) or not -1 <= position <= I64_MAX):
         raise AnswerError(f"logPosition: {position!r:.40}, expected a position")
+    timer = document.get("timer")
     return {
+        **({} if timer is None else {"timer": _timer(timer)}),
         "offsetTable": dict(
             (yield from _entries(document.get("offsetTable", {}), _delay)).values()),
         "logPosition": since if position is None else position,
@@ -182,7 +184,7 @@ def begin_delays(core: Core) -> None:
     known = config_file.load(path)
     if known is None:
         config_file.save(path, {"offsetTable": {}, "logPosition": 0})
-    elif "timer" in known:             # of a time as master: another one delivers now
+    elif "timer" in known and not _is_a_masters(known["timer"]):     # of a time as master
         del known["timer"]
         config_file.save(path, {**known, "logPosition": 0})
     path.with_name("timercheck").unlink(missing_ok=True)
@@ -198,6 +200,21 @@ def keep_delays(core: Core, value: dict[str, Any]) -> None:
     if {name: known.get(name) for name in value} != _as_read(value):
         kept = config_file.unknown_members(path, known, DELAY_MEMBERS)
         config_file.save(path, config_file.merged(value, kept))
+
+
+def _timer(said: Any) -> dict[str, Any]:
+    """How far messages with a time of delivery are delivered (timer TM5); no wheel is here."""
+    found = {name: said.get(name) if isinstance(said, dict) else None
+             for name in ("second", "queueOffset")}
+    for name, value in found.items():
+        if not isinstance(value, int) or not 0 <= value <= I64_MAX:
+            raise AnswerError(f"timer.{name}: {value!r:.40}, expected a number from 0 on")
+    return found
+
+
+def _is_a_masters(timer: Any) -> bool:
+    """Whether the words about the timer are of another broker, as `_timer` gives them."""
+    return isinstance(timer, dict) and "boot" not in timer and timer.get("wheel") is None
 
 
 def log_end_of(body: bytes) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import mqcore
 from mqcore.broker.requests.check_sender import figures as transactions
@@ -22,7 +23,7 @@ from mqcore.http.look import Look
 from mqcore.http.names import described
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.check_ring import transaction_figures
-from mqcore.shm.delays import delay_offsets, timer_pending
+from mqcore.shm.delays import delay_offsets, timer_lateness, timer_next, timer_pending
 from mqcore.shm.latencies import EDGES_US
 from mqcore.shm.refused import REASONS, refusal
 from mqcore.shm.tables import QueueTable
@@ -148,6 +149,21 @@ def _delayed(look: Look) -> Iterator[Value]:
     yield ("timer",), timer_pending(look.segment)
 
 
+def _next_timed(look: Look) -> Iterator[Value]:
+    second = timer_next(look.segment)
+    if second:
+        yield (), second - look.now_ms / 1000
+
+
+def _lateness(look: Look) -> Iterator[tuple[tuple[str, ...], text.Distribution]]:
+    counts, sum_ms = timer_lateness(look.segment)
+    below = list(accumulate(counts))
+    if below[-1]:
+        yield (), text.Distribution(
+            tuple((1 << i) / 1000 for i in range(len(counts) - 1)), below[:-1], below[-1],
+            sum_ms / 1000)
+
+
 def _refused(look: Look) -> Iterator[Value]:
     now = refusal(look.log)
     return (((reason,), int(reason == now)) for reason in REASONS)
@@ -208,6 +224,11 @@ METRICS = (
            "Looks at all half messages, since the start.", _transaction("rounds")),
     Metric("rocketmq_timing_messages", "gauge", ("level",),
            "Delayed messages that wait for their time; timer: for one of their own.", _delayed),
+    Metric("mqcore_timed_next_seconds", "gauge", (),
+           "Until the second of the next message with a time of its own; below 0: it is late.",
+           _next_timed),
+    Metric("mqcore_timed_late_seconds", text.HISTOGRAM, (),
+           "Time from when a message was due until it was handed over.", times=_lateness),
     Metric("rocketmq_storage_size", "gauge", STORAGE, "Bytes of the commit log.",
            _log(lambda log: log["published"] - log["first"])),
     Metric("rocketmq_storage_flush_behind_bytes", "gauge", STORAGE,

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
-from mqcore.layout cimport DELAY_LEVEL_MAX, ScheduleState
+from mqcore.layout cimport DELAY_LEVEL_MAX, TIMER_LATENESS, ScheduleState
 from mqcore.shm.segment cimport Segment
 
 cdef enum:
@@ -31,3 +31,18 @@ def delay_offsets(Segment segment not None) -> dict[int, int] | None:
 def timer_pending(Segment segment not None) -> int:
     """How many messages wait for a time of delivery of their own."""
     return max(load_i64_acquire(&segment.shm.schedule.timer_pending), <int64_t>0)
+
+
+def timer_next(Segment segment not None) -> int:
+    """The second, since 1970, in which the next of them is due, 0: none waits."""
+    return load_i64_acquire(&segment.shm.schedule.timer_next)
+
+
+def timer_lateness(Segment segment not None) -> tuple[list[int], int]:
+    """
+    How many were handed over at most 1, 2, 4 ms and so on after their time, the last number those
+    that were later; and the sum of that, in ms.
+    """
+    cdef ScheduleState* state = segment.shm.schedule
+    return ([load_i64_acquire(&state.timer_lateness[i]) for i in range(TIMER_LATENESS)],
+            load_i64_acquire(&state.timer_late_ms))

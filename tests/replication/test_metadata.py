@@ -9,6 +9,7 @@ import pytest
 
 from mqcore.broker.following import (
     AnswerError,
+    begin_delays,
     keep_delays,
     keep_transactions,
     read_delays,
@@ -336,7 +337,17 @@ def test_delay_offsets_are_kept_for_the_day_that_it_is_a_master(slave: Bench) ->
     known = {"offsetTable": {1: 5, 18: 7}, "logPosition": SINCE, "delivered": {}}
     assert delays(slave) == known
 
-    for body in (b"", b'{"offsetTable":{0:5}}', b'{"offsetTable":{1:-5}}',
+    take_delays(slave, b'{"offsetTable":{},"logPosition":9,"timer":{"second":8,"queueOffset":7,'
+                       b'"wheel":[1,2],"boot":"b"}}')
+    timed = {"offsetTable": {}, "logPosition": 9, "delivered": {},
+             "timer": {"second": 8, "queueOffset": 7}}
+    assert delays(slave) == timed
+    begin_delays(slave.broker.core)
+    assert delays(slave) == timed
+
+    take_delays(slave, b'{"offsetTable":{1:5,18:7}}')
+    for body in (b"", b'{"offsetTable":{},"timer":{"second":-1,"queueOffset":0}}',
+                 b'{"offsetTable":{},"timer":5}', b'{"offsetTable":{0:5}}', b'{"offsetTable":{1:-5}}',
                  b'{"offsetTable":{1:{}}}', b'{"offsetTable":{},"logPosition":"x"}',
                  b'{"offsetTable":{},"logPosition":1,"delivered":{"1":7}}'):
         with pytest.raises(AnswerError):

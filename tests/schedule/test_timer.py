@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.shm.delays import timer_lateness, timer_next
 from mqcore.store.probes.append_probe import fail, unwatch, watch
 from mqcore.wire.properties import decode_properties
 from tests.schedule.desk import TIMER_TOPIC, Desk, now_ms
@@ -135,7 +136,7 @@ def test_a_lost_wheel_is_made_again_from_the_queue(desk: Desk, searches: bool) -
         desk.at_time(base + late, b"%d" % late)
     desk.turn(base - 1_500)
     desk.settle(base + 3_000)
-    second, offset = desk.scheduler.snapshot().timer
+    second, offset, _ = desk.scheduler.snapshot().timer
     assert second * 1000 == base + 3_000
     for file in desk.root.glob("timerlog/*"):
         file.unlink()
@@ -198,7 +199,7 @@ def test_late_messages_of_two_processes_before_are_not_taken_for_settled(desk: D
         desk.scheduler = desk.new_scheduler()
         desk.turn(base + 200)
     desk.settle(base + 940)
-    second, offset = desk.scheduler.snapshot().timer
+    second, offset, _ = desk.scheduler.snapshot().timer
     assert offset == 1
     (desk.root / "timerwheel").unlink()
     desk.begin(load=False)
@@ -292,3 +293,66 @@ def test_messages_on_their_way_are_settled_before_a_wrong_wheel_is_made_anew(des
     assert desk.bodies() == [b"0", b"1", b"2", b"3"]
     desk.settle(base + 9_000)
     assert desk.bodies() == [b"0", b"1", b"2", b"3", b"other", b"last", b"at position 0"]
+
+
+def test_the_record_at_the_begin_of_the_log_is_found_delivered(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    desk.at_time(base + 10, b"first")
+    assert desk.records()[0]["physicalOffset"] == 0
+    desk.turn(base - 1_500)
+    desk.turn(base + 10)                          # handed over, its result is not read
+    desk.store()
+    desk.scheduler = desk.new_scheduler()
+    desk.settle(base + 5_000)
+    assert desk.bodies() == [b"first"]
+
+
+def test_a_recall_counts_for_its_own_topic_only(desk: Desk) -> None:
+    due_ms = now_ms() + 4_000
+    desk.at_time(due_ms, b"stays", unique="0A", topic="Bills")
+    desk.at_time(due_ms, b"0", properties={
+        "TAGS": "_RECALL_TAG_", "TIMER_DEL_UNIQKEY": "Bills+0A", "REAL_QID": "0",
+        "TIMER_OUT_MS": str((due_ms - 1) // 1000 * 1000), "REAL_TOPIC": "Orders"})
+    desk.settle(due_ms + 3_000)
+    assert desk.bodies() == [b"stays"]
+
+
+@pytest.mark.parametrize("rolled", [False, True])
+def test_recalls_outlive_a_process_and_a_long_rest(desk: Desk, rolled: bool) -> None:
+    """Of the second that has begun; of a message that is stored again when it is due already."""
+    base = (now_ms() // 1000 + 2) * 1000
+    due_ms = base + (3 * DAY_MS if rolled else 900)
+    desk.at_time(due_ms, b"goes", unique="0A")
+    desk.settle(base + 100)
+    desk.recall(due_ms, "0A")
+    desk.turn(base + 100)
+    desk.scheduler = desk.new_scheduler()
+    desk.turn(base + 200)
+    desk.settle(due_ms + 5_000)
+    desk.settle(due_ms + 5_000)
+    assert desk.bodies() == []
+
+
+def test_a_repeated_recall_takes_no_more_time_than_another(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    desk.at_time(base + 900, b"goes", unique="0A")
+    desk.at_time(base + 950, b"stays", unique="0B")
+    for _ in range(200):
+        desk.recall(base + 900, "0A")
+    desk.settle(base + 5_000)
+    assert desk.bodies() == [b"stays"]
+
+
+def test_lateness_and_the_next_second_are_shown(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    for late in (100, 130, 5_000):
+        desk.at_time(base + late, b"%d" % late)
+    desk.turn(base - 1_500)
+    assert timer_next(desk.run.segment) == base // 1000
+    desk.settle(base + 133)                       # 33 and 3 ms late
+    counts, sum_ms = timer_lateness(desk.run.segment)
+    assert counts == [0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    assert sum_ms == 36
+    desk.settle(base + 5_000)
+    desk.settle(base + 6_000)
+    assert timer_next(desk.run.segment) == 0

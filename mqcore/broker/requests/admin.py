@@ -133,7 +133,7 @@ def delay_offsets(core: Core, request: Request) -> Answer:
     ours = KNOWN_VERSION in Fields.of(request.command).ext
     if ours or offsets is None:
         stored = config_file.load(core.settings.config_dir / config_file.DELAY_FILE) or {}
-        if ours and stored.get("offsetTable"):
+        if ours and (stored.get("offsetTable") or stored.get("timer")):
             return Answer(ResponseCode.SUCCESS, ext=_log_end(core), body=fastjson.dumps(stored))
         offsets = offsets or {int(level): int(offset) for level, offset in (
             stored.get("offsetTable") or {}).items()}

@@ -25,6 +25,7 @@ cpdef enum NoteKind:                   # why an entry was not delivered, for the
     NOTE_HALF = 3                     # a half message: dropped, as stock does
     NOTE_TOO_LARGE = 4                # no longer fits a segment under its real topic's name
     NOTE_LOG_BROKEN = 5               # the search of the log ended at `position`
+    NOTE_RECALL_LOST = 6              # there is no room for that recall
 
 # The name of what is handed over, in an append's `connection`: its own part, then a number that counts up
 cdef enum:

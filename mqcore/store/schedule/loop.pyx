@@ -26,7 +26,16 @@ from mqcore.store.queue.consume_queue cimport (
 from mqcore.store.log.view cimport log_view_close, log_view_forget, log_view_open
 from mqcore.store.schedule.delivery cimport schedule_has_work, schedule_is_quiet, schedule_turn
 from mqcore.store.schedule.book cimport BOOK_OFFSET_BITS, book_attach, book_move, book_settle
-from mqcore.store.schedule.timer cimport timer_begin, timer_close, timer_end, timer_load, timer_safe
+from mqcore.store.schedule.timer cimport (
+    timer_begin,
+    timer_close,
+    timer_end,
+    timer_load,
+    timer_publish,
+    timer_resume,
+    timer_safe,
+    timer_trusts,
+)
 from mqcore.store.schedule.levels cimport (
     PHASE_DELIVERING,
     PHASE_ENDING,
@@ -51,7 +60,7 @@ class Snapshot:
     position: int
     ahead: list[tuple[int, int]]
     end: int
-    timer: tuple[int, int] = (0, 0)    # the arguments of `load_timer` (timer TM5)
+    timer: tuple[int, int, bool] = (0, 0, True)    # the arguments of `load_timer` (timer TM5)
 
 
 cdef class ScheduleLoop:
@@ -158,7 +167,12 @@ cdef class ScheduleLoop:
                 book_settle(&self.s.book, level - 1, offset)
         store_i64_release(&self.s.book.state.settled_position,
                           position if position >= 0 else published)
+        timer_publish(self.s)
         store_i32_release(&self.s.book.state.level_count, self.s.level_count)
+
+    def resume_timer(self) -> None:
+        """The words of the process before this one in the same run."""
+        timer_resume(self.s)
 
     def load_timer(self, int64_t second, int64_t queue_offset, bint trusted) -> None:
         """
@@ -183,17 +197,17 @@ cdef class ScheduleLoop:
         """The book as it is, for `load` in a later run."""
         cdef ScheduleState* state = self.s.book.state
         cdef int64_t mask = (<int64_t>1 << BOOK_OFFSET_BITS) - 1
-        cdef int64_t second, queue_offset
-        timer_safe(self.s, &second, &queue_offset)
+        cdef int64_t second, queue_offset, position
+        timer_safe(self.s, &second, &queue_offset, &position)
         return Snapshot(
             {level + 1: state.offsets[level] for level in range(DELAY_LEVEL_MAX)
              if state.offsets[level] > 0},
-            state.settled_position,
+            min(state.settled_position, position),
             [(state.ahead[i] >> BOOK_OFFSET_BITS, state.ahead[i] & mask)
              for i in range(SCHEDULE_AHEAD_MAX if self.s.book.ahead_count else 0)
              if state.ahead[i]],
             max(load_i64_acquire(&self.s.shm.log.published), state.settled_position),
-            (second, queue_offset))
+            (second, queue_offset, bool(timer_trusts(self.s))))
 
     @property
     def flushed(self) -> int:

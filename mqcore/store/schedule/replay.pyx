@@ -22,6 +22,8 @@ from mqcore.store.schedule.record cimport PLACE_KNOWN, RealPlace, real_place, sa
 cdef void replay_begin(Scheduler* s) noexcept nogil:
     s.search_position = max(s.book.state.settled_position, load_i64_acquire(&s.shm.log.first))
     s.search_end = load_i64_acquire(&s.shm.log.published)
+    if not s.timer.is_open:
+        s.timer.safe_position = s.timer.begun_position = s.search_position
 
 
 cdef bint is_delivery(const RecordView* found, RealPlace* place) noexcept nogil:
@@ -104,8 +106,7 @@ cdef bint replay_step(Scheduler* s, int32_t records_max) noexcept nogil:
                 break
             if record.properties_length > 0:
                 settle_delivery(s, at, &record)
-                if record.prepared_position > 0:
-                    timer_found(s, record.prepared_position)
+                timer_found(s, &record)
             at += record.size
             available -= record.size
             s.search_position += record.size

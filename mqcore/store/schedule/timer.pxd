@@ -7,18 +7,24 @@
 #   TM2  A second is settled when all units of its slot are, those of late messages too. Seconds are
 #        settled in their order, and `timercheck` names the first one that is not.
 #   TM3  A unit is marked settled when its message is: delivered and durable (delivery S5), recalled, or
-#        skipped for good. A process that begins looks at the marks, and searches the log for the rest:
-#        what is made from a record names it (timer_record.pxd). The record at position 0 has no name.
+#        skipped for good. A recall has no mark: it counts until its second is settled, also for the next
+#        process. A process that begins looks at the marks, and searches the log for the rest:
+#        what is made from a record names it (timer_record.pxd).
 #   TM4  No message is early: it is handed over when the store clock has reached its time.
 #   TM5  When the wheel is lost, is of another folder, or has units of records that the log lost, it is
 #        made again from the queue. Of the
 #        messages before queue offset `safe_offset`, those of seconds before `safe_second` are settled.
 #   TM6  A message that is due more than ROLL_MS ahead is stored again when the half or the whole of that
-#        time is over: its record is never older than that, and retention leaves it.
+#        time is over: its record is never older than that, and retention leaves it. No further second
+#        begins before that record is in the wheel; a wheel that is made again forgets the older one.
 #   TM7  At most COLLECTED_MAX messages of a second are in memory; the slot is read again for the rest.
+#   TM8  Nothing is handed over before the queue is read to where it ended when that reading began: a
+#        recall that was stored before its message came due counts, also after a rest of any length. What
+#        cannot be read, or finds no room, holds nothing up.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from mqcore.layout cimport AppendResult
+from mqcore.store.record cimport RecordView
 from mqcore.store.schedule.timer_state cimport Timer
 from mqcore.store.schedule.levels cimport Scheduler
 
@@ -26,14 +32,20 @@ from mqcore.store.schedule.levels cimport Scheduler
 cdef void timer_begin(Scheduler* s, const char* root) noexcept nogil
 # TM5: what is known of an earlier run. trusted: the wheel's files are that run's.
 cdef void timer_load(Scheduler* s, int64_t safe_second, int64_t safe_offset, bint trusted) noexcept nogil
+# What is known now, for the next process of this run, and for those who look on; and there.
+cdef void timer_publish(Scheduler* s) noexcept nogil
+cdef void timer_resume(Scheduler* s) noexcept nogil
 # A turn of its own within schedule_turn: how much was done.
 cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil
 # Everything in memory is forgotten: what was handed over is settled by its unit (TM3).
 cdef void timer_restart(Scheduler* s) noexcept nogil
 cdef void timer_result(Scheduler* s, const AppendResult* result, int64_t name) noexcept nogil
 # A record that was found in the search of the log.
-cdef void timer_found(Scheduler* s, int64_t prepared_position) noexcept nogil
+cdef void timer_found(Scheduler* s, const RecordView* made) noexcept nogil
 # At an orderly end: the slots that have begun keep only what is not settled; 0 or errno.
+# Whether the wheel's files say what waits: they are neither doubted nor being made anew.
+cdef bint timer_trusts(const Scheduler* s) noexcept nogil
 cdef int timer_end(Scheduler* s) noexcept nogil
 cdef void timer_close(Scheduler* s) noexcept nogil
-cdef void timer_safe(Scheduler* s, int64_t* second, int64_t* queue_offset) noexcept nogil
+# TM5: what is true of the wheel, and the log position below which none of the others was delivered.
+cdef void timer_safe(Scheduler* s, int64_t* second, int64_t* queue_offset, int64_t* position) noexcept nogil

@@ -1,7 +1,7 @@
 """Delivery at a time (timer.pxd has its rules)."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i64_acquire, store_i64_release
 from mqcore.layout cimport (
@@ -9,8 +9,10 @@ from mqcore.layout cimport (
     FIGURE_REPUTS,
     PUT_MESSAGE_ILLEGAL,
     TOPIC_LENGTH_MAX,
+    TIMER_LATENESS,
     AppendHead,
     AppendResult,
+    ScheduleState,
 )
 from mqcore.shm.store_clock cimport store_clock_at, store_clock_steady_of
 from mqcore.shm.tables cimport name_hash
@@ -29,21 +31,26 @@ from mqcore.store.schedule.levels cimport (
     Scheduler,
     hand_in,
     note_skip,
-    record_at,
 )
 from mqcore.store.schedule.timer_index cimport (
     KIND_OF_SLOT,
     LATE_MAX,
+    RECALL_KEY_MAX,
     TIMER_LEVEL,
     TIMER_RETRY_MS,
     timer_distrust,
+    timer_find_recall,
     timer_find_queue,
     timer_fits,
     timer_index,
+    timer_is_made,
+    timer_is_rolled,
     timer_note_recall,
     timer_open,
     timer_read,
     timer_settle,
+    timer_settle_recall,
+    timer_survey,
 )
 from mqcore.store.schedule.timer_items cimport (
     TimerItem,
@@ -57,7 +64,6 @@ from mqcore.store.schedule.timer_items cimport (
     positions_have,
     positions_sort,
     recalls_expire,
-    recalls_find,
     recalls_free,
 )
 from mqcore.store.schedule.timer_record cimport (
@@ -85,14 +91,13 @@ from mqcore.store.schedule.timer_wheel cimport (
     wheel_unit,
     wheel_units,
 )
-from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_timer_topic
+from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH
 
 cdef enum:
     COLLECTED_MAX = 1 << 20            # TM7
     KIND_MASK = 3                      # of a delivery's name: units stand at multiples of 4
-    KEY_MAX = 1024
     TRIM_SECONDS = 64
-    RECALLED = -3
+    NOT_DELIVERED = -3                 # it was recalled, or stored again
     WRONG_UNIT = -4                    # of a record whose place another one has taken
     NO_ROOM = -2
 
@@ -108,12 +113,34 @@ cdef void timer_load(Scheduler* s, int64_t safe_second, int64_t safe_offset, bin
     s.timer.untrusted = not trusted
 
 
+cdef void timer_publish(Scheduler* s) noexcept nogil:
+    cdef ScheduleState* state = s.book.state
+    cdef Timer* t = &s.timer
+    cdef int64_t second, offset, position
+    timer_safe(s, &second, &offset, &position)
+    store_i64_release(&state.timer_second, second)
+    store_i64_release(&state.timer_offset, offset)
+    store_i64_release(&state.timer_position, position)
+    store_i64_release(&state.timer_trusted, 1 if timer_trusts(s) else 0)
+    store_i64_release(&state.timer_pending, t.pending)
+    store_i64_release(&state.timer_next, 0 if t.pending <= 0 else t.second if t.begun else
+                      max(t.next_second, t.second))
+
+
+cdef void timer_resume(Scheduler* s) noexcept nogil:
+    cdef ScheduleState* state = s.book.state
+    timer_load(s, state.timer_second, state.timer_offset, state.timer_trusted != 0)
+    if s.timer.untrusted:              # what was delivered is searched for from there
+        store_i64_release(&state.settled_position, min(state.settled_position, state.timer_position))
+
+
 cdef void timer_close(Scheduler* s) noexcept nogil:
     wheel_close(&s.timer.wheel)
     items_free(&s.timer.slot)
     items_free(&s.timer.late)
     recalls_free(&s.timer.recalls)
     positions_free(&s.timer.found)
+    positions_free(&s.timer.rolled)
     s.timer.is_open = False
 
 
@@ -131,6 +158,7 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
     for i in range(TIMER_KINDS):
         t.flying[i] = 0
     t.waiting[0] = t.waiting[1] = t.refused = 0
+    t.read_to = t.rolled_to = 0
     recalls_free(&t.recalls)
     positions_sort(&t.found)
     if t.is_open and (t.untrusted or not timer_fits(s)):
@@ -138,14 +166,13 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
     if t.is_open:
         t.life_begin = t.wheel.end
         t.next_second = t.second
+        timer_survey(s)
 
 
-cdef void timer_found(Scheduler* s, int64_t prepared_position) noexcept nogil:
-    """The position counts if a record of the timer topic stands there."""
-    cdef RecordView record
-    if record_at(s, prepared_position, &record) != NULL and (            # view L2: not another use
-            is_timer_topic(record.topic, record.topic_length)):
-        positions_add(&s.timer.found, prepared_position)
+cdef void timer_found(Scheduler* s, const RecordView* made) noexcept nogil:
+    """Its prepared position counts if it was made from the record there."""
+    if timer_is_made(s, made):
+        positions_add(&s.timer.found, made.prepared_position)
 
 
 # -- a second begins -------------------------------------------------------------------------------
@@ -170,15 +197,19 @@ cdef void collect(Scheduler* s) noexcept nogil:
     t.more = False
     while position >= 0 and wheel_unit(&t.wheel, position, &unit):
         position = unit.previous
-        if unit.state & UNIT_SETTLED or (unit.state & UNIT_LATE and unit.position >= t.life_begin):
+        if unit.state & UNIT_LATE and unit.position >= t.life_begin:
             continue
-        if positions_have(&t.found, unit.log_position):
+        if unit.state & UNIT_SETTLED:
+            t.pending -= unit.position < t.life_begin and not again
+            continue
+        if positions_have(&t.found, unit.log_position) or timer_is_rolled(t, unit.log_position):
             timer_settle(t, unit.position, KIND_OF_SLOT)
             continue
         if unit.magic & TIMER_DELETE and not unit.magic & TIMER_ROLL:
             if timer_read(s, unit.log_position, unit.size, &at, &record, &marker) == 0:
                 timer_note_recall(s, &marker, unit.log_position, t.second)
-            timer_settle(t, unit.position, KIND_OF_SLOT)
+            if not again:
+                timer_settle_recall(t, KIND_OF_SLOT)
             continue
         item.due_ms, item.log_position, item.unit = unit.due_ms, unit.log_position, unit.position
         item.kind = KIND_OF_SLOT
@@ -201,12 +232,16 @@ cdef bint begin_second(Scheduler* s, int64_t store_ms, int64_t now_ms,
     cdef int64_t now_second = store_ms // TIMER_SECOND_MS
     if t.begun:
         return True
+    if s.levels[TIMER_LEVEL].next < t.rolled_to:                                      # TM6
+        return False
     if t.waiting[t.second & 1] == 0 and wheel_units(&t.wheel, t.second) == 0:
         if t.next_second <= t.second:
             t.next_second = wheel_next(&t.wheel, t.second)
         if t.next_second > now_second:
             if now_second > t.second:
                 t.second = now_second
+            if s.levels[TIMER_LEVEL].flying == 0 and t.late.count == 0:
+                t.safe_position = t.begun_position = load_i64_acquire(&s.shm.log.published)
             if t.next_second < INT64_MAX:
                 wake_ms[0] = min(wake_ms[0], steady_of(s, t.next_second * TIMER_SECOND_MS, now_ms))
             return False
@@ -215,6 +250,7 @@ cdef bint begin_second(Scheduler* s, int64_t store_ms, int64_t now_ms,
         wake_ms[0] = min(wake_ms[0], steady_of(s, t.second * TIMER_SECOND_MS, now_ms))
         return False
     t.begun = True
+    t.safe_position, t.begun_position = t.begun_position, load_i64_acquire(&s.shm.log.published)
     recalls_expire(&t.recalls, t.second)
     collect(s)
     return True
@@ -234,40 +270,30 @@ cdef void end_second(Scheduler* s) noexcept nogil:
 # -- handing over ----------------------------------------------------------------------------------
 
 
-cdef bint recall_key(const TimedMessage* message, uint8_t* key, int32_t* length) noexcept nogil:
-    """topic+uniqueKey, as a recall names it; False: it cannot be named."""
-    length[0] = message.place.topic_length + 1 + message.unique.value_length
-    if message.unique.value_length == 0 or length[0] > KEY_MAX:
-        return False
-    memcpy(key, message.place.topic, message.place.topic_length)
-    key[message.place.topic_length] = c'+'
-    memcpy(key + message.place.topic_length + 1, message.unique.value, message.unique.value_length)
-    return True
-
-
 cdef bint is_recalled(Scheduler* s, const TimedMessage* message) noexcept nogil:
     """The search moves the log's mapped places (view L2): the caller reads its record again."""
-    cdef uint8_t[KEY_MAX] key
-    cdef int32_t length, at
-    cdef uint64_t hash
-    cdef RecordView record
-    cdef TimedMessage marker
-    if s.timer.recalls.count == 0 or not recall_key(message, key, &length):
+    cdef uint8_t[RECALL_KEY_MAX] key
+    cdef int32_t topic_length = message.place.topic_length
+    cdef int32_t length = topic_length + 1 + message.unique.value_length
+    if message.unique.value_length == 0 or length > RECALL_KEY_MAX:
         return False
-    hash = name_hash(key, length, 0)
-    at = recalls_find(&s.timer.recalls, hash, -1)
-    while at >= 0:
-        log_next_use(&s.log)
-        if record_at(s, s.timer.recalls.places[at].marker, &record) != NULL and (
-                timed_message(&record, &marker) == 0 and marker.recalled.value_length == length
-                and memcmp(marker.recalled.value, key, length) == 0):
-            return True
-        at = recalls_find(&s.timer.recalls, hash, at)
-    return False
+    memcpy(key, message.place.topic, topic_length)
+    key[topic_length] = c'+'
+    memcpy(key + topic_length + 1, message.unique.value, message.unique.value_length)
+    return timer_find_recall(s, key, length) >= 0
+
+
+cdef void note_lateness(ScheduleState* state, int64_t late_ms) noexcept nogil:
+    """Bucket i has what was at most 2^i ms late, the last one the rest."""
+    cdef int i = 0
+    while i < TIMER_LATENESS - 1 and late_ms > <int64_t>1 << i:
+        i += 1
+    store_i64_release(&state.timer_lateness[i], state.timer_lateness[i] + 1)
+    store_i64_release(&state.timer_late_ms, state.timer_late_ms + max(late_ms, <int64_t>0))
 
 
 cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) noexcept nogil:
-    """0, a NoteKind, RECORD_LATER, NO_ROOM, RECALLED, or WRONG_UNIT."""
+    """0, a NoteKind, RECORD_LATER, NO_ROOM, NOT_DELIVERED, or WRONG_UNIT."""
     cdef Timer* t = &s.timer
     cdef RecordView record
     cdef TimedMessage message
@@ -279,6 +305,8 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
     cdef int found
     if not wheel_unit(&t.wheel, item.unit, &unit):
         return NOTE_UNREADABLE
+    if timer_is_rolled(t, unit.log_position):
+        return NOT_DELIVERED
     found = timer_read(s, unit.log_position, unit.size, &at, &record, &message)
     if found > 0 and unit.log_position >= load_i64_acquire(&s.shm.log.first):
         return WRONG_UNIT              # the queue tells what stands there, or that nothing does
@@ -289,7 +317,7 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
         return WRONG_UNIT
     if not rolls and t.recalls.count:
         if is_recalled(s, &message):
-            return RECALLED
+            return NOT_DELIVERED
         found = timer_read(s, unit.log_position, unit.size, &at, &record, &message)
         if found:
             return found
@@ -314,6 +342,7 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
     else:
         append_to(head, name_hash(message.place.topic, message.place.topic_length, 0),
                   message.place.topic_length, queue_id)
+        note_lateness(s.book.state, store_ms - message.due_ms)
     hand_in(s, head, TIMER_LEVEL, item.unit | item.kind, size, record.sys_flag)
     return 0
 
@@ -365,7 +394,7 @@ cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
         if handed == 0:
             t.flying[item.kind] += 1
             continue
-        if handed != RECALLED:
+        if handed != NOT_DELIVERED:
             note_skip(s, handed, TIMER_LEVEL, -1, item.log_position)
         timer_settle(t, item.unit, item.kind)
     return count
@@ -395,6 +424,8 @@ cdef void timer_result(Scheduler* s, const AppendResult* result, int64_t name) n
             s.slot.figures[FIGURE_DELIVERED] += 1
         else:
             note_skip(s, NOTE_TOO_LARGE, TIMER_LEVEL, -1, unit.log_position)
+        if put_is_stored(result.status) and unit.magic & TIMER_ROLL:
+            t.rolled_to = max(t.rolled_to, result.queue_offset + 1)
         timer_settle(t, position, kind)
         if put_is_stored(result.status):
             book_move_position(&s.book, result.log_position)
@@ -413,7 +444,10 @@ cdef void timer_result(Scheduler* s, const AppendResult* result, int64_t name) n
 cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept nogil:
     cdef Timer* t = &s.timer
     cdef int64_t store_ms, count = 0
-    if t.root[0] == 0 or not timer_find_queue(s):
+    if t.root[0] == 0:
+        return 0
+    if not timer_find_queue(s):
+        t.safe_position = t.begun_position = load_i64_acquire(&s.shm.log.published)
         return 0
     if t.retry_ms > now_ms:
         wake_ms[0] = min(wake_ms[0], t.retry_ms)
@@ -423,6 +457,9 @@ cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept
         return 0
     if t.retry_ms <= now_ms:
         count += timer_index(s, store_ms, now_ms, wake_ms)
+        if count and s.levels[TIMER_LEVEL].next < t.read_to:                          # TM8
+            timer_publish(s)
+            return count
     while begin_second(s, store_ms, now_ms, wake_ms):
         count += deliver_timed(s, store_ms, now_ms, wake_ms)
         if not is_settled(t):
@@ -430,15 +467,25 @@ cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept
         end_second(s)
     if not t.begun:
         count += deliver_timed(s, store_ms, now_ms, wake_ms)       # late ones of the next second
-    store_i64_release(&s.book.state.timer_pending, t.pending)
+    timer_publish(s)
     return count
 
 
-cdef void timer_safe(Scheduler* s, int64_t* second, int64_t* queue_offset) noexcept nogil:
+cdef void timer_safe(Scheduler* s, int64_t* second, int64_t* queue_offset, int64_t* position) noexcept nogil:
+    position[0] = INT64_MAX
+    if s.timer.is_open or s.timer.untrusted or s.timer.safe_second > 0:
+        position[0] = s.timer.safe_position
     second[0] = s.timer.second if s.timer.is_open else s.timer.safe_second
     queue_offset[0] = s.levels[TIMER_LEVEL].next if s.timer.is_open else s.timer.safe_offset
     if s.timer.is_open and s.timer.late_until >= s.timer.second:
         queue_offset[0] = min(queue_offset[0], s.timer.lowest_late)
+
+
+cdef bint timer_trusts(const Scheduler* s) noexcept nogil:
+    cdef const Timer* t = &s.timer
+    if not t.is_open:
+        return not t.untrusted
+    return s.levels[TIMER_LEVEL].next >= t.made_to and t.rolled.count == 0
 
 
 cdef int timer_end(Scheduler* s) noexcept nogil:

@@ -12,6 +12,7 @@ cdef enum:
     TIMER_LEVEL = DELAY_LEVEL_MAX      # number of the timer's queue among the levels
     TIMER_RETRY_MS = 100               # after what could not be read, written or stored
     LATE_MAX = 1 << 20                 # messages whose second had begun when they came
+    RECALL_KEY_MAX = 1024              # of what a recall names
 
 # TimerKind: of a unit that is handed over, bits of its append's name
 cdef enum:
@@ -25,6 +26,10 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
 # Whether the log still has the record of the wheel's last unit: a writer that died, or a power cut, takes the
 # log's end with it, and other records stand there later (timer TM5).
 cdef bint timer_fits(Scheduler* s) noexcept nogil
+# Whether a record was made from the one at its prepared position; both stay mapped (view L2).
+cdef bint timer_is_made(Scheduler* s, const RecordView* made) noexcept nogil
+# Whether a record is in the wheel that was stored again behind it (timer TM6).
+cdef bint timer_is_rolled(Timer* t, int64_t log_position) noexcept nogil
 # The wheel is made anew at the next turn.
 cdef void timer_distrust(Scheduler* s) noexcept nogil
 # Reads new entries of the queue; how many. wake_ms: when to look again.
@@ -33,7 +38,14 @@ cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms,
 # The record of the timer topic at a log position: 0, a NoteKind, or RECORD_LATER.
 cdef int timer_read(Scheduler* s, int64_t position, int64_t size, const uint8_t** at,
                     RecordView* record, TimedMessage* message) noexcept nogil
-# A recall counts until the slot of `second` is settled.
+# The recall of a key, its place among Timer.recalls, or -1. The search moves the log's mapped places
+# (view L2).
+cdef int32_t timer_find_recall(Scheduler* s, const uint8_t* key, int32_t length) noexcept nogil
+# The same for `marker`, whose record is read anew behind it. A recall counts until the slot of `second` is settled.
 cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,
                             int64_t second) noexcept nogil
+# What is pending is counted, and late units of an earlier life are looked up.
+cdef void timer_survey(Scheduler* s) noexcept nogil
+# A recall counts; its unit stays in its slot for a process that comes later.
+cdef void timer_settle_recall(Timer* t, int32_t kind) noexcept nogil
 cdef void timer_settle(Timer* t, int64_t unit, int32_t kind) noexcept nogil           # timer TM3

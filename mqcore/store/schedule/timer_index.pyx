@@ -1,6 +1,7 @@
 """From the timer topic's queue into the wheel (timer_index.pxd)."""
-from libc.errno cimport ENOSPC
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.errno cimport EIO, ENOENT, ENOSPC
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport load_i64_acquire
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
@@ -8,6 +9,7 @@ from mqcore.store.log.view cimport log_next_use
 from mqcore.store.queue.consume_queue cimport QueueItem
 from mqcore.store.record cimport RecordView, java_hash
 from mqcore.store.schedule.levels cimport (
+    NOTE_RECALL_LOST,
     RECORD_LATER,
     Level,
     Scheduler,
@@ -17,8 +19,23 @@ from mqcore.store.schedule.levels cimport (
     note_skip,
     record_at,
 )
-from mqcore.store.schedule.timer_items cimport TimerItem, heap_push, positions_have, recalls_add
-from mqcore.store.schedule.timer_record cimport TIMER_SECOND_MS, TimedMessage, timed_message
+from mqcore.store.schedule.timer_items cimport (
+    Recalls,
+    TimerItem,
+    heap_push,
+    positions_add,
+    positions_have,
+    positions_sort,
+    recalls_add,
+    recalls_find,
+)
+from mqcore.store.schedule.timer_record cimport (
+    TIMER_SECOND_MS,
+    TimedMessage,
+    timed_is_made,
+    timed_is_made_from,
+    timed_message,
+)
 from mqcore.store.schedule.timer_state cimport Timer
 from mqcore.store.schedule.timer_wheel cimport (
     TIMER_DEFAULT,
@@ -65,7 +82,8 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
     cdef Level* level = &s.levels[TIMER_LEVEL]
     cdef int64_t least = load_i64_acquire(&s.shm.queues[level.queue].min_offset)
     cdef int error = wheel_open(&t.wheel, t.root, t.untrusted)
-    if not error and not t.untrusted and wheel_noted_second(&t.wheel) <= 0:
+    if not t.untrusted and (error in (EIO, ENOENT) or (
+            not error and wheel_noted_second(&t.wheel) <= 0)):     # its files do not fit together
         t.untrusted = True
         wheel_close(&t.wheel)
         error = wheel_open(&t.wheel, t.root, True)
@@ -80,19 +98,26 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
         t.second = wheel_noted_second(&t.wheel)
         level.next = max(wheel_noted_offset(&t.wheel), least)
         t.safe_offset = 0              # what is not in the wheel is pending
+    t.read_to = level_end(s, level) if t.untrusted else 0                             # timer TM8
+    t.made_to = t.read_to
+    t.rolled_to = 0
     t.untrusted = False
     t.is_open = True
     t.late_until = -1
     t.begun = False
     t.life_begin = t.wheel.end
     t.next_second = t.second
-    find_late(s, t.second)
-    find_late(s, t.second + 1)
     if not timer_fits(s):
         timer_distrust(s)
         return False
-    count_pending(t)
+    timer_survey(s)
     return True
+
+
+cdef void timer_survey(Scheduler* s) noexcept nogil:
+    count_pending(&s.timer)
+    find_late(s, s.timer.second)
+    find_late(s, s.timer.second + 1)
 
 
 cdef bint timer_fits(Scheduler* s) noexcept nogil:
@@ -145,10 +170,53 @@ cdef int timer_read(Scheduler* s, int64_t position, int64_t size, const uint8_t*
     return found or timed_message(record, message)
 
 
+cdef bint timer_is_made(Scheduler* s, const RecordView* made) noexcept nogil:
+    cdef RecordView record
+    cdef TimedMessage message
+    if made.prepared_position == 0 and not timed_is_made(made):
+        return False                   # it is that of most records
+    if record_at(s, made.prepared_position, &record) == NULL or not (
+            is_timer_topic(record.topic, record.topic_length)):
+        return False
+    return timed_message(&record, &message) == 0 and timed_is_made_from(made, &record, &message)
+
+
+cdef bint timer_is_rolled(Timer* t, int64_t log_position) noexcept nogil:
+    if t.rolled_anew:
+        positions_sort(&t.rolled)
+        t.rolled_anew = False
+    return t.rolled.count > 0 and positions_have(&t.rolled, log_position)
+
+
+cdef int32_t timer_find_recall(Scheduler* s, const uint8_t* key, int32_t length) noexcept nogil:
+    cdef uint64_t hash = name_hash(key, length, 0)
+    cdef int32_t at = recalls_find(&s.timer.recalls, hash, -1)
+    cdef RecordView record
+    cdef TimedMessage marker
+    while at >= 0:
+        log_next_use(&s.log)
+        if record_at(s, s.timer.recalls.places[at].marker, &record) != NULL and (
+                timed_message(&record, &marker) == 0 and marker.recalled.value_length == length
+                and memcmp(marker.recalled.value, key, length) == 0):
+            return at
+        at = recalls_find(&s.timer.recalls, hash, at)
+    return -1
+
+
 cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,
-                      int64_t second) noexcept nogil:
-    recalls_add(&s.timer.recalls,
-                name_hash(marker.recalled.value, marker.recalled.value_length, 0), position, second)
+                            int64_t second) noexcept nogil:
+    cdef Recalls* recalls = &s.timer.recalls
+    cdef uint8_t[RECALL_KEY_MAX] key
+    cdef int32_t length = marker.recalled.value_length, at
+    if length > RECALL_KEY_MAX:
+        return                         # no message has such a key
+    memcpy(key, marker.recalled.value, length)
+    at = timer_find_recall(s, key, length)
+    if at >= 0:                        # one that is repeated takes no room
+        recalls.places[at].second = max(recalls.places[at].second, second)
+        recalls.last_second = max(recalls.last_second, second)
+    elif not recalls_add(recalls, name_hash(key, length, 0), position, second):
+        note_skip(s, NOTE_RECALL_LOST, TIMER_LEVEL, -1, position)
 
 
 cdef int64_t due_in_wheel(int64_t due_ms, int64_t store_ms, int32_t* magic) noexcept nogil:
@@ -167,7 +235,7 @@ cdef void note_late(Timer* t, int64_t second, int64_t queue_offset) noexcept nog
 
 
 cdef void find_late(Scheduler* s, int64_t second) noexcept nogil:
-    """Late messages of an earlier process in a slot."""
+    """Late messages and recalls of an earlier life in a slot."""
     cdef Timer* t = &s.timer
     cdef int64_t position = wheel_last(&t.wheel, second)
     cdef const uint8_t* at
@@ -180,7 +248,11 @@ cdef void find_late(Scheduler* s, int64_t second) noexcept nogil:
             continue                   # or it is settled
         if timer_read(s, unit.log_position, unit.size, &at, &record, &message):
             record.queue_offset = 0    # it cannot be read now
+            note_late(t, second, record.queue_offset)
+            continue
         note_late(t, second, record.queue_offset)
+        if message.recalled.value_length:
+            timer_note_recall(s, &message, unit.log_position, second)
 
 
 cdef int add_unit(Scheduler* s, const RecordView* record, const TimedMessage* message,
@@ -215,9 +287,9 @@ cdef int add_unit(Scheduler* s, const RecordView* record, const TimedMessage* me
     note_late(t, unit.second, queue_offset)
     item.due_ms, item.log_position, item.unit = unit.due_ms, unit.log_position, position
     item.kind = KIND_ODD if unit.second & 1 else KIND_EVEN
-    if unit.magic & TIMER_DELETE:
+    if unit.magic & TIMER_DELETE:      # `message` is read no more
         timer_note_recall(s, message, unit.log_position, unit.second)
-        timer_settle(t, position, item.kind)
+        timer_settle_recall(t, item.kind)
     elif not heap_push(&t.late, &item, True, LATE_MAX):
         return ENOSPC
     return 0
@@ -235,8 +307,10 @@ cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms, int64_t
     if level.life != s.shm.queues[level.queue].removal_done:
         level.life = s.shm.queues[level.queue].removal_done
         level.cached_count = 0
-        level.next = 0
+        level.next = t.rolled_to = 0
     level.next = max(level.next, load_i64_acquire(&s.shm.queues[level.queue].min_offset))
+    if level.next >= t.read_to:
+        t.read_to = most                                                              # timer TM8
     while level.next < most and count < INDEXED_PER_TURN:
         if not entry_at(s, level, level.next, most, &item):
             wake_ms[0] = min(wake_ms[0], now_ms + TIMER_RETRY_MS)
@@ -250,6 +324,9 @@ cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms, int64_t
             if found:
                 note_skip(s, found, TIMER_LEVEL, level.next, item.log_position)
             elif level.next >= t.safe_offset or (message.due_ms - 1) // TIMER_SECOND_MS >= t.safe_second:
+                if (level.next < t.made_to and message.rolled and timer_is_made(s, &record)
+                        and positions_add(&t.rolled, record.prepared_position)):
+                    t.rolled_anew = True
                 error = add_unit(s, &record, &message, level.next, store_ms)
                 if error:
                     fail_timer(t, error, now_ms)
@@ -264,6 +341,10 @@ cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms, int64_t
 
 cdef void timer_settle(Timer* t, int64_t unit, int32_t kind) noexcept nogil:
     wheel_mark(&t.wheel, unit, UNIT_SETTLED)                                          # timer TM3
+    timer_settle_recall(t, kind)
+
+
+cdef void timer_settle_recall(Timer* t, int32_t kind) noexcept nogil:
     t.pending -= 1
     if kind != KIND_OF_SLOT:
         t.waiting[1 if kind == KIND_ODD else 0] -= 1

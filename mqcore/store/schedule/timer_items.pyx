@@ -5,7 +5,7 @@ from libc.stdlib cimport calloc, free, qsort, realloc
 cdef enum:
     FIRST_ROOM = 64
     RECALLS_MAX = 1 << 20
-    POSITIONS_MAX = 1 << 20
+    POSITIONS_MAX = 1 << 24
 
 
 cdef bint item_before(const TimerItem* one, const TimerItem* other) noexcept nogil:

@@ -24,6 +24,11 @@ cdef struct TimedMessage:
 
 # Reads a record of the timer topic: 0, or a NoteKind.
 cdef int timed_message(const RecordView* record, TimedMessage* message) noexcept nogil
+# Whether a record has the words of one that was made from a timed one; if so, whether it was made
+# from this one.
+cdef bint timed_is_made(const RecordView* made) noexcept nogil
+cdef bint timed_is_made_from(const RecordView* made, const RecordView* record,
+                             const TimedMessage* message) noexcept nogil
 # The record that delivers it, or, `rolls`, that keeps it waiting, into `into`: at most record.size +
 # TOPIC_LENGTH_MAX + TIMER_PROPERTIES_MAX bytes. Returns its size; topic_start as in an AppendHead.
 cdef int32_t timed_write(const uint8_t* at, const RecordView* record, const TimedMessage* message,

@@ -1,6 +1,6 @@
 """Records of the timer topic (timer_record.pxd)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from mqcore.endian cimport store_i16, store_i32, store_i64
 from mqcore.layout cimport (
@@ -22,7 +22,8 @@ from mqcore.store.record cimport (
     record_place,
 )
 from mqcore.store.schedule.levels cimport NOTE_HALF, NOTE_NO_PLACE
-from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_half_topic
+from mqcore.store.schedule.record cimport RealPlace
+from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_half_topic, is_timer_topic
 from mqcore.text cimport put_literal
 from mqcore.wire.digits cimport put_number
 
@@ -31,6 +32,13 @@ cdef int64_t count_of(const PropertyItem* item) noexcept nogil:
     """A property's value as a number from 0 on; -1: it is none."""
     cdef int64_t value
     return value if property_number(item, &value) and value >= 0 else -1
+
+
+cdef bint names_topic(const PropertyItem* recalled, const RealPlace* place) noexcept nogil:
+    """Whether what is recalled is of that topic: topic+uniqueKey."""
+    return (recalled.value_length > place.topic_length
+            and memcmp(recalled.value, place.topic, place.topic_length) == 0
+            and recalled.value[place.topic_length] == c'+')
 
 
 cdef int timed_message(const RecordView* record, TimedMessage* message) noexcept nogil:
@@ -66,7 +74,31 @@ cdef int timed_message(const RecordView* record, TimedMessage* message) noexcept
         return NOTE_NO_PLACE
     message.place.queue_id = <int32_t>queue_id
     message.place.level = 0
+    if message.recalled.value_length and not names_topic(&message.recalled, &message.place):
+        return NOTE_NO_PLACE           # no recall reaches into another topic
     return NOTE_HALF if is_half_topic(message.place.topic, message.place.topic_length) else 0
+
+
+cdef bint timed_is_made(const RecordView* made) noexcept nogil:
+    cdef const uint8_t* at = made.properties
+    cdef const uint8_t* end = made.properties + made.properties_length
+    cdef bint rolls = is_timer_topic(made.topic, made.topic_length)
+    cdef PropertyItem item
+    while property_next(&at, end, &item):
+        if item_is(&item, "TIMER_ROLL_TIMES") if rolls else item_is(&item, "TIMER_DEQUEUE_MS"):
+            return True
+    return False
+
+
+cdef bint timed_is_made_from(const RecordView* made, const RecordView* record,
+                             const TimedMessage* message) noexcept nogil:
+    if not is_timer_topic(made.topic, made.topic_length) and (
+            made.topic_length != message.place.topic_length
+            or memcmp(made.topic, message.place.topic, made.topic_length) != 0):
+        return False
+    return (made.log_position != record.log_position and made.born_time_ms == record.born_time_ms
+            and made.body_length == record.body_length and made.body_crc == record.body_crc
+            and memcmp(made.body, record.body, made.body_length) == 0)
 
 
 cdef bint goes(const PropertyItem* item, bint rolls) noexcept nogil:

@@ -18,6 +18,8 @@ cdef struct Timer:
     int64_t safe_second                # timer TM5
     int64_t safe_offset
     int64_t second                     # the first that is not settled
+    int64_t begun_position             # of the log when it began, or later
+    int64_t safe_position              # the same of the second before: no delivery of `second` is below
     bint begun                         # it has begun (timer TM1)
     bint more                          # of its slot than is in memory (timer TM7)
     int32_t collected_max              # timer TM7
@@ -31,6 +33,11 @@ cdef struct Timer:
     int64_t life_begin                 # of the timer log: late units from here on are in memory
     int64_t late_until                 # the last second whose slot has units of late messages
     int64_t lowest_late                # timer TM5: queue offset below which all late ones are settled
+    int64_t read_to                    # timer TM8: queue offset
+    int64_t rolled_to                  # timer TM6: queue offset behind the last one that was stored again
+    int64_t made_to                    # timer TM5: the wheel is made from what lies before this queue offset
+    bint rolled_anew                   # `rolled` is not sorted
+    Positions rolled                   # timer TM6: log positions
     Recalls recalls
     Positions found                    # of the log: from what was something made (timer TM3)
     int64_t pending

@@ -7,6 +7,7 @@
 #                    | size i32 | previous unit of the slot i64 | magic i32 | write time ms i64 |
 #                    | delay ms i32 | log position i64 | record size i32 | topic hash i32 | state i64 |
 #   config/timercheck   | next second in ms i64 | end of the timer log i64 | queue offset i64 | the same i64 |
+#                       and at 2048 | next second i64 | queue offset i64 |, which tell whose words they are
 #
 # All big-endian. A slot holds the messages that are due in (1000 s, 1000 s + 1000] ms. Stock writes 0
 # into a unit's last field and does not read it; it is the unit's state here.

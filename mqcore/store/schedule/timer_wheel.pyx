@@ -52,6 +52,8 @@ cdef enum:
     CHECK_END = 8
     CHECK_OFFSET = 16
     CHECK_MASTER_OFFSET = 24
+    CHECK_OUR_SECOND = 2048            # the same again: they differ when another broker wrote since
+    CHECK_OUR_OFFSET = 2056
     BLANK_SIZE = 8                     # size and magic of what ends a file
     WHEEL_SIZE = WHEEL_SLOTS * WHEEL_SLOT_SIZE
     MODE = 0o644
@@ -378,6 +380,8 @@ cdef void wheel_note(TimerWheel* wheel, int64_t second, int64_t queue_offset) no
     store_i64(wheel.check + CHECK_SECOND, second * 1000)
     store_i64(wheel.check + CHECK_OFFSET, queue_offset)
     store_i64(wheel.check + CHECK_MASTER_OFFSET, queue_offset)
+    store_i64(wheel.check + CHECK_OUR_SECOND, second * 1000)
+    store_i64(wheel.check + CHECK_OUR_OFFSET, queue_offset)
 
 
 cdef int64_t wheel_noted_second(const TimerWheel* wheel) noexcept nogil:

@@ -77,7 +77,8 @@ class DelayOffsets:
             value["delivered"] = ahead
         if known.timer[0] or self._wheel.exists():
             value["timer"] = {"second": known.timer[0], "queueOffset": known.timer[1],
-                              "wheel": self._wheel_now(), "boot": "" if exact else boot_id()}
+                              "wheel": self._wheel_now() if known.timer[2] else None,
+                              "boot": "" if exact else boot_id()}
         config_file.save(self._path, config_file.merged(value, self._unknown))
 
     def _timer(self, said: object) -> tuple[int, int, bool] | None:
@@ -94,14 +95,17 @@ class DelayOffsets:
         return second, offset, same and said.get("boot") in ("", boot_id())
 
     def _stock_timer(self) -> tuple[int, int, bool] | None:
-        """A stock 5 broker's words: next second in ms, end of its log, and two queue offsets."""
+        """
+        A stock 5 broker's words: next second in ms, end of its log, and two queue offsets. Ours
+        (timer_wheel) are true of what no crash takes: they may be ahead of the log.
+        """
         try:
-            raw = self._check.read_bytes()[:32]
+            raw = self._check.read_bytes()
         except FileNotFoundError:
             return None
-        if len(raw) < 32:
+        if len(raw) < 32 or raw[2048:2064] == raw[:8] + raw[16:24]:
             return None
-        read_ms, _, offset, master_offset = struct.unpack(">4q", raw)
+        read_ms, _, offset, master_offset = struct.unpack_from(">4q", raw)
         return max(read_ms // 1000, 0), max(min(offset, master_offset), 0), False
 
     def _wheel_now(self) -> list[int] | None:
@@ -133,6 +137,26 @@ def _ahead(name: str, value: object) -> list[tuple[int, int]]:
     return [_offset(name, offset) for offset in value]
 
 
+def begin(loop: ScheduleLoop, file: DelayOffsets, segment: Segment, *, failover: bool) -> bool:
+    """
+    Tell a loop what the file says. Whether a run begins with it, else the run's shared memory knows
+    the levels. Raises ConfigFileError, and OSError.
+    """
+    offsets, position, ahead = file.load()
+    if loop.known:
+        loop.resume_timer()
+        return False
+    if file.timer is not None:
+        loop.load_timer(*file.timer[:2], trusted=file.timer[2])
+    elif QueueTable(segment).range(TIMER_TOPIC, 0) is not None:
+        loop.load_timer(0, 0, trusted=False)
+        position = segment.log_state()["first"]            # the log says what was delivered
+    if position < 0 and failover:                          # exact when this run began
+        position = segment.log_state()["begun" if offsets else "first"]
+    loop.load(offsets, position, ahead)
+    return True
+
+
 class Scheduler:
     name = "scheduler"
     slot = SCHEDULER.slot
@@ -144,6 +168,7 @@ class Scheduler:
         self._gate = ReplicaPen(segment)
         self._begun = False
         self._waiting: Snapshot | None = None
+        self._trusted = False            # by the file: the timer's wheel
         self._save_at = 0.0
         self._timer_error = 0
 
@@ -160,19 +185,16 @@ class Scheduler:
     def _begin(self) -> None:
         """
         Where all that was delivered can be told by its queue (leadership FO10): a delivery that is
-        in the log, and whose delayed message has no entry yet, would be made again.
+        in the log, and whose delayed message has no entry yet, would be made again. A file that
+        cannot be used ends the start.
         """
-        offsets, position, ahead = self._load()
-        if self._loop.known:
-            self._loop.load_timer(0, 0, trusted=True)       # the wheel is this run's
-        else:
-            if self._file.timer is not None:
-                self._loop.load_timer(*self._file.timer[:2], trusted=self._file.timer[2])
-            elif QueueTable(self._segment).range(TIMER_TOPIC, 0) is not None:
-                position = self._segment.log_state()["first"]    # the log says what was delivered
-            if position < 0 and self._settings.failover.enable:      # exact when this run began
-                position = self._segment.log_state()["begun" if offsets else "first"]
-            self._loop.load(offsets, position, ahead)
+        try:
+            new_run = begin(self._loop, self._file, self._segment,
+                            failover=self._settings.failover.enable)
+        except (config_file.ConfigFileError, OSError) as error:
+            complain(str(error))                 # without the file all would come again
+            raise SystemExit(1) from error
+        if new_run:
             # before the first delivery: a file without a position would say that it is exact
             self._save(self._loop.snapshot(), exact=False)
         self._save_at = time.monotonic() + self._interval_s
@@ -186,14 +208,6 @@ class Scheduler:
         self._settings = settings
         self._loop.set_delays(settings.delay_levels_ms)
         self._save_at = min(self._save_at, time.monotonic() + self._interval_s)
-
-    def _load(self) -> tuple[dict[int, int], int, list[tuple[int, int]]]:
-        """What the file says; unusable, it ends the start: without it all would come again."""
-        try:
-            return self._file.load()
-        except (config_file.ConfigFileError, OSError) as error:
-            complain(str(error))
-            raise SystemExit(1) from error
 
     def work(self, turn_ms: int) -> None:
         if not self._begun:
@@ -219,11 +233,13 @@ class Scheduler:
         again rather than never.
         """
         if self._waiting is None:
-            if time.monotonic() < self._save_at:
+            known = self._loop.snapshot()
+            if time.monotonic() < self._save_at and known.timer[2] == self._trusted:
                 return
-            self._waiting = self._loop.snapshot()
+            self._waiting = known
         if self._loop.flushed >= self._waiting.end:
             known, self._waiting = self._waiting, None
+            self._trusted = known.timer[2]
             self._save_at = time.monotonic() + self._interval_s
             self._save(known, exact=False)
 
@@ -245,6 +261,9 @@ class Scheduler:
             if kind == NoteKind.NOTE_LOG_BROKEN:
                 log.error("the log cannot be read at position %d: messages that were delivered "
                           "behind it may be delivered again", position)
+            elif kind == NoteKind.NOTE_RECALL_LOST:
+                log.error("the recall at log position %d does not count: too many messages of one"
+                          " second are recalled", position)
             elif level == TIMER_LEVEL:
                 log.error("the message with a time of delivery at log position %d is not"
                           " delivered: %s", position, NOTES[kind])
