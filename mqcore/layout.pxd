@@ -205,10 +205,7 @@ cdef struct ScheduleState "mq_schedule_state":
     int32_t writer                       # incarnation that takes its appends; the scheduler
     int32_t pad
     int64_t timer_pending                # messages with a time of delivery that wait; the scheduler
-    int64_t timer_trusted                # 1: the wheel's files are true (store/schedule/timer.pxd TM5); the scheduler
-    int64_t timer_second                 # of TM5, as the next three; the scheduler
-    int64_t timer_offset
-    int64_t timer_position
+    int64_t timer_trusted, timer_second, timer_offset, timer_position   # timer TM5; the scheduler
     int64_t timer_next                   # second of the next message, since 1970, 0: none waits; the scheduler
     int64_t timer_lateness[TIMER_LATENESS]   # messages by how late they were handed over; the scheduler
     int64_t timer_late_ms                # the sum of that; the scheduler
@@ -417,16 +414,12 @@ cdef struct ShmHead "mq_shm_head":
     int32_t serving_count
     int32_t message_size_max             # run-time copies of settings that native code reads
     int64_t segment_size
-    int64_t slots_start
-    int64_t latencies_start
-    int64_t log_state_start
-    int64_t store_clock_start
-    int64_t topics_start
-    int64_t topic_index_start
+    int64_t slots_start, latencies_start
+    int64_t log_state_start, store_clock_start
+    int64_t topics_start, topic_index_start
     int32_t topic_capacity               # a power of two; the index has twice as many places
     int32_t topic_count                  # the coordinator
-    int64_t groups_start
-    int64_t group_index_start
+    int64_t groups_start, group_index_start
     int32_t group_capacity
     int32_t group_count                  # the coordinator
     int64_t subscriptions_start
@@ -441,8 +434,7 @@ cdef struct ShmHead "mq_shm_head":
     int32_t queue_count                  # the writer
     int64_t interest_start               # u8 [row][queue]: who wants to hear of it; see listener_row
     int64_t replica_gate_start
-    int64_t schedule_start
-    int64_t transactions_start
+    int64_t schedule_start, transactions_start
     int64_t live_settings_start          # the coordinator's: what holds now
     int64_t said_settings_start          # the supervisor's: what the settings file says
     int64_t master_place_start

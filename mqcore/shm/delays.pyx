@@ -34,7 +34,7 @@ def timer_pending(Segment segment not None) -> int:
 
 
 def timer_next(Segment segment not None) -> int:
-    """The second, since 1970, in which the next of them is due, 0: none waits."""
+    """The second, since 1970, in which the next such message is due, 0: none waits."""
     return load_i64_acquire(&segment.shm.schedule.timer_next)
 
 

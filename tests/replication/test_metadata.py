@@ -347,7 +347,8 @@ def test_delay_offsets_are_kept_for_the_day_that_it_is_a_master(slave: Bench) ->
 
     take_delays(slave, b'{"offsetTable":{1:5,18:7}}')
     for body in (b"", b'{"offsetTable":{},"timer":{"second":-1,"queueOffset":0}}',
-                 b'{"offsetTable":{},"timer":5}', b'{"offsetTable":{0:5}}', b'{"offsetTable":{1:-5}}',
+                 b'{"offsetTable":{},"timer":5}', b'{"offsetTable":{0:5}}',
+                 b'{"offsetTable":{1:-5}}',
                  b'{"offsetTable":{1:{}}}', b'{"offsetTable":{},"logPosition":"x"}',
                  b'{"offsetTable":{},"logPosition":1,"delivered":{"1":7}}'):
         with pytest.raises(AnswerError):

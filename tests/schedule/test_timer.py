@@ -7,7 +7,7 @@ import pytest
 
 from mqcore.shm.delays import timer_lateness, timer_next
 from mqcore.store.probes.append_probe import fail, unwatch, watch
-from mqcore.wire.properties import decode_properties
+from mqcore.wire.properties import decode_properties, encode_properties
 from tests.schedule.desk import TIMER_TOPIC, Desk, now_ms
 from tests.support.waiting import wait_until
 
@@ -356,3 +356,18 @@ def test_lateness_and_the_next_second_are_shown(desk: Desk) -> None:
     desk.settle(base + 5_000)
     desk.settle(base + 6_000)
     assert timer_next(desk.run.segment) == 0
+
+
+def test_a_recall_far_behind_its_message_counts_when_both_waited_to_be_read(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    desk.at_time(base + 500, b"goes", unique="0A")
+    far = encode_properties({
+        "TIMER_DELIVER_MS": str(base + DAY_MS), "TIMER_OUT_MS": str(base + DAY_MS - 1000),
+        "REAL_TOPIC": "Orders", "REAL_QID": "0"}).encode()
+    for number in range(4_200):                   # more than a turn reads
+        assert desk.probe.send(TIMER_TOPIC, 0, [b"x"], opaque=1, properties=far, born_ms=1)
+        if number % 50 == 49:
+            desk.store()
+    desk.recall(base + 500, "0A")
+    desk.settle(base + 10_000)
+    assert desk.bodies() == []

@@ -18,7 +18,7 @@ from mqcore.broker.tables.config_file import DELAY_FILE
 from mqcore.wire.properties import decode_properties
 from mqcore.workers.scheduling import scheduler
 from mqcore.workers.scheduling.scheduler import DelayOffsets, begin
-from tests.schedule.desk import TIMER_TOPIC, Desk, now_ms
+from tests.schedule.desk import Desk, now_ms
 from tests.schedule.test_lives import kill_writer, shown
 
 DAY_MS = 86_400_000
@@ -36,13 +36,13 @@ class World:
 
     def __init__(self, root: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.boots = 0
-        self.repeats = False             # the wheel was lost, or made again: what came may come again
+        self.repeats = False             # the wheel was lost: what came may come again
         monkeypatch.setattr(scheduler, "boot_id", lambda: f"boot {self.boots}")
         self.dice = random.Random(seed)
         self.desk = Desk(root, segment_size=1 << 20)
         self.at = now_ms()
         self.count = 0
-        self.promised: dict[str, int] = {}       # key -> log position of the recall that was in time
+        self.promised: dict[str, int] = {}       # key -> log position of a recall in time
         self.file = self.offsets_file()
         self.file_end = 0                        # of the log that the file speaks of
         self.save()

@@ -19,8 +19,8 @@
 #        begins before that record is in the wheel; a wheel that is made again forgets the older one.
 #   TM7  At most COLLECTED_MAX messages of a second are in memory; the slot is read again for the rest.
 #   TM8  Nothing is handed over before the queue is read to where it ended when that reading began: a
-#        recall that was stored before its message came due counts, also after a rest of any length. What
-#        cannot be read, or finds no room, holds nothing up.
+#        recall that was stored before its message came due counts, also after a rest of any length. An
+#        entry that cannot be read, or finds no room, holds nothing up.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from mqcore.layout cimport AppendResult
@@ -32,7 +32,7 @@ from mqcore.store.schedule.levels cimport Scheduler
 cdef void timer_begin(Scheduler* s, const char* root) noexcept nogil
 # TM5: what is known of an earlier run. trusted: the wheel's files are that run's.
 cdef void timer_load(Scheduler* s, int64_t safe_second, int64_t safe_offset, bint trusted) noexcept nogil
-# What is known now, for the next process of this run, and for those who look on; and there.
+# Words for the next process of this run, and for figures; the words of the process before.
 cdef void timer_publish(Scheduler* s) noexcept nogil
 cdef void timer_resume(Scheduler* s) noexcept nogil
 # A turn of its own within schedule_turn: how much was done.

@@ -44,7 +44,7 @@ cdef int32_t timer_find_recall(Scheduler* s, const uint8_t* key, int32_t length)
 # The same for `marker`, whose record is read anew behind it. A recall counts until the slot of `second` is settled.
 cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,
                             int64_t second) noexcept nogil
-# What is pending is counted, and late units of an earlier life are looked up.
+# Pending units are counted, and late units of an earlier life are looked up.
 cdef void timer_survey(Scheduler* s) noexcept nogil
 # A recall counts; its unit stays in its slot for a process that comes later.
 cdef void timer_settle_recall(Timer* t, int32_t kind) noexcept nogil
