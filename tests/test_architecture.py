@@ -78,6 +78,8 @@ NET_ROOMS: dict[str, set[str]] = {
     "requests": {"transport"},
     "remoting": {"transport", "identity", "requests"},
     "serving": {"transport", "identity", "requests", "remoting"},
+    "nghttp2": set(),
+    "grpc": {"transport", "nghttp2", "requests", "remoting", "serving"},
     "framed": {"transport", "remoting"},
     "secured": {"transport"},
     "closed": {"transport", "remoting"},

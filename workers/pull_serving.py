@@ -17,5 +17,14 @@ def live(inherited: Inherited, index: int) -> None:
     """The process, from fork to end."""
     segment, listeners = inherited.segment, inherited.listeners.serving[index]
     kept = inherited.kept_tls.settings
-    loop.run(lambda settings: PullServing(settings, segment, index, listeners, kept),
+    last = index == segment.serving_count - 1
+    serving = grpc_serving() if inherited.settings.grpc.enable and last else PullServing
+    loop.run(lambda settings: serving(settings, segment, index, listeners, kept),
              inherited.settings, segment)
+
+
+def grpc_serving() -> type[PullServing]:
+    """That of gRPC's clients; loaded here, so that a broker without any has none in memory."""
+    from mqcore.workers.serving.grpc_serving import GrpcServing
+
+    return GrpcServing

@@ -47,6 +47,7 @@ from mqcore.wire import fastjson
 from mqcore.wire.codes import PERM_READ, PERM_WRITE, ResponseCode
 from mqcore.wire.topics import DataVersion
 
+SERVING_SHIFT, SERVING_MASK = 48, 0xFF         # of a connection's id: its serving process
 HELD_ANSWERS_MAX = 1_000               # a disk may hang; each is sent in one turn
 _log = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class Core:
     counts: Counter[str] = field(default_factory=Counter)      # figures of the coordinator, by name
     waits: TableWaits = field(default_factory=TableWaits)      # of slaves
     started_ms: int = 0
+    grpc_serving: int = -1            # index of the process of gRPC's clients; -1: there is none
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings
 
     @classmethod
@@ -238,6 +240,10 @@ class Core:
         self.groups.reconfigure(settings.broker)
         self.locks.expiry_ms = settings.broker.queue_lock_expiry_ms
         self.filters.reconfigure(settings.broker)
+
+    def is_grpc(self, connection: int) -> bool:
+        """Whether a connection is one of the gRPC front's."""
+        return connection >> SERVING_SHIFT & SERVING_MASK == self.grpc_serving
 
     def versions(self) -> Versions:
         """Of the tables that slaves follow."""

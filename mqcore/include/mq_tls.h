@@ -37,6 +37,7 @@
   X(int, SSL_CTX_set_ciphersuites, (void *context, const char *text)) \
   X(int, SSL_CTX_set_session_id_context, (void *context, const unsigned char *, unsigned int)) \
   X(int, SSL_CTX_set_num_tickets, (void *context, size_t count)) \
+  X(void, SSL_CTX_set_alpn_select_cb, (void *context, void *function, void *with)) \
   X(void *, SSL_new, (void *context)) \
   X(void, SSL_free, (void *ssl)) \
   X(void, SSL_set_bio, (void *ssl, void *reading, void *writing)) \

@@ -105,3 +105,7 @@ cdef struct Front:
     # What the coordinator says, as a frame of RocketMQ's (remoting.md 1.1), whole: the answer to a
     # command, with its opaque and in its form, or a word of its own, in any form.
     void (*say_frame)(void* self, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil
+    # NULL where it needs neither: a connection ends; a turn does, before its output is sent.
+    void (*closing)(void* self, Connection* c) noexcept nogil
+    # Returns when (steady ms) it wants the next one at the latest.
+    int64_t (*turn_ends)(void* self) noexcept nogil

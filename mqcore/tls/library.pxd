@@ -33,6 +33,7 @@ cdef extern from "mq_tls.h" nogil:
         int (*SSL_CTX_set_ciphersuites)(void*, const char*) noexcept nogil
         int (*SSL_CTX_set_session_id_context)(void*, const unsigned char*, unsigned int) noexcept nogil
         int (*SSL_CTX_set_num_tickets)(void*, size_t) noexcept nogil
+        void (*SSL_CTX_set_alpn_select_cb)(void*, void*, void*) noexcept nogil
         void* (*SSL_new)(void*) noexcept nogil
         void (*SSL_free)(void*) noexcept nogil
         void (*SSL_set_bio)(void*, void*, void*) noexcept nogil

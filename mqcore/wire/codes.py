@@ -163,6 +163,8 @@ class RequestCode(IntEnum):
     RECALL_MESSAGE = 370
     GET_REPLICATION = 32001            # ours alone: a stock broker says that it does not know it
     HEAR_OF_TABLES = 32002             # likewise
+    GRPC_CALL = 32003                  # of the gRPC front, which is no peer's business
+    GRPC_SETTINGS = 32004              # likewise
 
 
 class ResponseCode(IntEnum):

@@ -134,8 +134,22 @@ def _build_cpp(source: Path, target: Path) -> None:
     _run([python, "-c", "import rocketmq.client"], source)
 
 
+def _grpc() -> tuple[str, ...]:
+    """A Python with the official client of RocketMQ 5, and gRPC."""
+    folder = _built("python_grpc", _build_grpc)
+    return (str(folder / "venv" / "bin" / "python"),)
+
+
+def _build_grpc(source: Path, target: Path) -> None:
+    _run([sys.executable, "-m", "venv", str(target / "venv")], source)
+    python = str(target / "venv" / "bin" / "python")
+    _run([python, "-m", "pip", "install", "-q", "-r", "requirements.txt"], source)
+    _run([python, "-c", "import rocketmq, grpc"], source)
+
+
 _BUILDERS: dict[str, Callable[[], tuple[str, ...]]] = {
     "java": _java, "go": _go, "go-tls": _go_tls, "cpp": _cpp, "node": _node,
+    "grpc": _grpc,
 }
 
 

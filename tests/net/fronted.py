@@ -25,5 +25,5 @@ class Fronted(BinaryFront):
 
 if __name__ == "__main__":
     Fronted.port = int(sys.argv.pop(1))
-    vars(pull_serving)["ServingLoop"] = Fronted
+    pull_serving.PullServing.loop = Fronted
     main()

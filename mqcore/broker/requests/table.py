@@ -16,6 +16,7 @@ from mqcore.broker.requests import (
     connection,
     consume,
     group,
+    grpc,
     offset,
     pull_rules,
     query,
@@ -49,6 +50,6 @@ def table_of(*modules: ModuleType) -> dict[int, Handler]:
 
 
 HANDLERS: Final = table_of(
-    access, admin, cleaning, client, config, connection, consume, group, offset, pull_rules,
-    query, queue, recall, relay, replication, reply, reset, send_back, send_rules, statistics,
-    topic, topic_change, transaction)
+    access, admin, cleaning, client, config, connection, consume, group, grpc, offset,
+    pull_rules, query, queue, recall, relay, replication, reply, reset, send_back, send_rules,
+    statistics, topic, topic_change, transaction)

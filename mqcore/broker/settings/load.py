@@ -21,6 +21,7 @@ from mqcore.broker.settings.model import (
     BrokerSettings,
     EmbeddedNamesrvSettings,
     FailoverSettings,
+    GrpcSettings,
     HttpSettings,
     LimitSettings,
     LogSettings,
@@ -76,6 +77,7 @@ def load(
         replication=ReplicationSettings(**values.section("replication")),
         failover=FailoverSettings(**values.section("failover")),
         http=HttpSettings(**values.section("http")),
+        grpc=GrpcSettings(**values.section("grpc")),
         file=str(path) if path is not None else "",
         stock=report,
     )

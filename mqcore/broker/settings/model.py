@@ -254,6 +254,13 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         return self.otlp_endpoint if path else f"{scheme}://{host}/v1/metrics"
 
 
+class GrpcSettings(Struct, frozen=True, kw_only=True):
+    """The port of RocketMQ 5's clients, which speak gRPC (docs/grpc.md)."""
+
+    enable: bool = False
+    listen_port: Port = 8081
+
+
 class LogSettings(Struct, frozen=True, kw_only=True):
     """What the processes write about themselves."""
 
@@ -299,6 +306,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     replication: ReplicationSettings = ReplicationSettings()
     failover: FailoverSettings = FailoverSettings()
     http: HttpSettings = HttpSettings()
+    grpc: GrpcSettings = GrpcSettings()
     file: str = ""                          # the file that was given, "" when none
     stock: StockReport = StockReport()
     follows: bool = False                   # elections: another one leads, as far as is known
@@ -423,4 +431,5 @@ SECTIONS: dict[str, type[Struct]] = {
     "replication": ReplicationSettings,
     "failover": FailoverSettings,
     "http": HttpSettings,
+    "grpc": GrpcSettings,
 }

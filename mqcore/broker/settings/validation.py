@@ -123,6 +123,13 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
     scheme, _, rest = settings.http.otlp_endpoint.partition("://")
     if settings.http.otlp_endpoint and not _is_url(f"{scheme}://{rest.partition('/')[0]}"):
         refuse("http.otlp_endpoint", "http://host:port or https://host:port, and a path if need be")
+    if settings.grpc.enable and settings.grpc.listen_port in _ports(settings):
+        refuse("grpc.listen_port", "a port that the broker does not use itself")
+    if settings.grpc.enable and settings.acl.enable:
+        refuse("grpc.enable", "false where acl.enable is on: signatures of gRPC clients are not "
+               "verified yet, and without them everybody could send and receive")
+    if settings.grpc.enable and settings.replication.role is Role.SLAVE:
+        refuse("grpc.enable", "false at a slave: clients of gRPC are served by masters")
     if settings.http.enable and settings.http.address[1] in _ports(settings):
         refuse("http.listen", "a port that the broker does not use itself")
     http_odd = page_trouble(settings)

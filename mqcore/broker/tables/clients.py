@@ -117,6 +117,12 @@ class ClientTables:
         memberships.last.heartbeat_ms = now_ms
         return True
 
+    def heard(self, connection: int, now_ms: int) -> None:
+        """A client that has said all before is still there."""
+        memberships = self._connections.get(connection)
+        if memberships is not None and memberships.last is not None:
+            memberships.last.heartbeat_ms = now_ms
+
     def remember(self, client: Client, said: object, changes: object) -> None:
         """All that a heartbeat says is registered now."""
         memberships = self._connections.get(client.connection)

@@ -267,6 +267,10 @@ class ConfigTable(Generic[Config]):
     def get(self, name: str) -> Config | None:
         return self._entries.get(name)
 
+    def kept(self, name: str, member: str) -> Any:
+        """A member of an entry that only newer brokers know, as the file has it; None: none."""
+        return self._unknown.get(name, {}).get(member)
+
     def has(self, name: str) -> bool:
         """Whether an entry is in the table itself, not there by its name alone."""
         return name in self._entries

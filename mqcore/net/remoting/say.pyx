@@ -98,3 +98,5 @@ cdef void remoting_front(Voice* voice, Front* front) noexcept nogil:
     front.say_pulled = say_pulled
     front.say = say
     front.say_frame = say_frame
+    front.closing = NULL
+    front.turn_ends = NULL

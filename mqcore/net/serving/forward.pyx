@@ -38,6 +38,7 @@ from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.ring cimport ring_finish, ring_wait_for_room
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.wire.codes cimport (
+    REQUEST_GRPC_SETTINGS,
     REQUEST_HEART_BEAT,
     REQUEST_LOCK_BATCH_MQ,
     REQUEST_SEND_REPLY_MESSAGE,
@@ -85,7 +86,7 @@ cdef inline bint is_urgent(const Request* request) noexcept nogil:
     cdef int32_t code = request.header.code
     if request.unusual:                # its code may not be the last one: only the coordinator can read it
         return False
-    return (is_answer(request) or code == REQUEST_HEART_BEAT
+    return (is_answer(request) or code == REQUEST_HEART_BEAT or code == REQUEST_GRPC_SETTINGS
             or code == REQUEST_UNREGISTER_CLIENT or code == REQUEST_LOCK_BATCH_MQ
             or code == REQUEST_UNLOCK_BATCH_MQ or code == REQUEST_UPDATE_CONSUMER_OFFSET)
 
@@ -310,7 +311,8 @@ cdef void keep_for_later(Forwarding* f, Connection* c, const Request* request) n
     cdef int32_t code = request.header.code
     cdef int32_t kept = 0                                # bytes that stay
     cdef int64_t room = LENGTH_WORD + <int64_t>request.length
-    if code != REQUEST_HEART_BEAT and code != REQUEST_UNREGISTER_CLIENT:
+    if code != REQUEST_HEART_BEAT and code != REQUEST_GRPC_SETTINGS and (
+            code != REQUEST_UNREGISTER_CLIENT):
         return
     if code == REQUEST_UNREGISTER_CLIENT:
         kept = own.kept_length

@@ -107,6 +107,8 @@ cdef void take_arrivals(HeldPulls* held) noexcept nogil:
             held.queues_known = load_i32_acquire(&held.shm.head.queue_count)
             begin_pass(held, unborn(held))
         begin_pass(held, (<Arrival*>record).queue)
+        if held.other != NULL:
+            held.arrived(held.other, (<Arrival*>record).queue)
     ring_release(&held.arrivals)
 
 

@@ -72,6 +72,8 @@ cdef struct HeldPulls:
     int32_t queues_known               # queue count when the unborn were looked at last
     int32_t cold                       # first held pull + 1 that waits for the disk
     int32_t cold_count
+    void* other                        # another front that hears of queues; NULL: none
+    void (*arrived)(void* other, int32_t queue) noexcept nogil
 
 cdef inline int32_t unborn(const HeldPulls* held) noexcept nogil:
     """The list of pulls whose queues have no number, beside those of the queues."""

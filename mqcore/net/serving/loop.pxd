@@ -59,6 +59,7 @@ cdef struct Server:
     int32_t coordinator_incarnation    # that was seen to run
     bint slave                         # of a run in which nobody is elected (leadership.pxd)
     int64_t tick_ms                    # steady: when timers were looked at last
+    int64_t front_due_ms               # steady: when another front wants a turn
     int32_t trim_waits                 # seconds since freed pages could be given back
 
 

@@ -3,7 +3,7 @@ import socket
 from typing import NamedTuple
 
 from libc.errno cimport errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, malloc
 from libc.string cimport memcpy
 
@@ -153,13 +153,14 @@ cdef void drained(void* top, Connection* c) noexcept nogil:
 
 
 cdef void closing(void* top, Connection* c) noexcept nogil:
+    if peer_of(c).front.closing != NULL:
+        peer_of(c).front.closing(peer_of(c).front.self, c)
     forget_forwarding(&(<Server*>top).forwarding, c)
     held_forget(&(<Server*>top).held, c)
     limits_closed(&(<Server*>top).limits, c)
 
 
-cdef bint waits(void* top) noexcept nogil:
-    """Whether the writer, the dispatcher or the coordinator is awake."""
+cdef bint waits(void* top) noexcept nogil:     # the writer, the dispatcher or the coordinator is awake
     cdef Shm* shm = (<Server*>top).shm
     return not (load_i32_acquire(&shm.slots[SLOT_WRITER].asleep)
                 and load_i32_acquire(&shm.slots[SLOT_DISPATCHER].asleep)
@@ -184,8 +185,7 @@ cdef void take_rings(Server* s) noexcept nogil:
     append_push(&s.appends.to_writer)
 
 
-cdef bint has_more(Server* s) noexcept nogil:
-    """Whether something was left for this turn (held H7), or has come."""
+cdef bint has_more(Server* s) noexcept nogil:         # left for this turn (held H7), or come
     return (s.held.pass_count > 0 or s.held.walk < s.held.used
             or not ring_is_empty(&s.appends.to_writer.results) or not ring_is_empty(&s.held.arrivals)
             or not ring_is_empty(&s.answers.ring))
@@ -249,14 +249,18 @@ cdef void end_trace(Tracer* t) noexcept nogil:
     trace_turn(t, TRACE_TURN, 0, 0)
 
 
+cdef void send_all(Server* s) noexcept nogil:
+    if s.fronts[KIND_OTHER].turn_ends != NULL:
+        s.front_due_ms = s.fronts[KIND_OTHER].turn_ends(s.fronts[KIND_OTHER].self)
+    output_flush_all(&s.transport)
+
+
 cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     """Sleep until something comes, then do all of it."""
     cdef Transport* t = &s.transport
     cdef int count
     doorbell_arm(s.slot)
-    if has_more(s):
-        timeout_ms = 0
-    count = transport_sleep(t, timeout_ms)
+    count = transport_sleep(t, 0 if has_more(s) else timeout_ms)
     doorbell_disarm(s.slot)
     trace_begin(&s.tracer, 0)
     s.appends.slave = s.pulls.slave = leadership_follows(s.shm, s.slave)
@@ -265,20 +269,20 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     s.tracer.at_us[0] = t.steady_us    # as requests of this turn have it
     take_rings(s)
     trace_stamp(&s.tracer, 1)
-    output_flush_all(t)
+    send_all(s)
     if t.steady_ms - s.tick_ms >= TICK_MS:
         tick(s)
-        output_flush_all(t)
+        send_all(s)
     if s.held.walk < s.held.used:
         walk_held(&s.held)
-        output_flush_all(t)
+        send_all(s)
     transport_end_turn(t)
     if s.tracer.on:
         end_trace(&s.tracer)
 
 
 cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
-    cdef int64_t left = until_ms - s.transport.steady_ms
+    cdef int64_t left = min(until_ms, s.front_due_ms) - s.transport.steady_ms
     if left > TICK_MS and (s.held.count or s.offset_commits.count or s.parking.count
                            or s.forwarding.word_count or s.transport.stalled.count):
         left = TICK_MS
@@ -371,6 +375,7 @@ cdef class ServingLoop:
         s.coordinator_incarnation = shm.slots[SLOT_COORDINATOR].incarnation
         s.forwarding.coordinator = s.coordinator_incarnation
         s.tick_ms = s.held.look_ms = t.steady_ms
+        s.front_due_ms = INT64_MAX
         for listener, fast_port in listeners:
             if not transport_listen(t, listener.fileno(), KIND_FAST if fast_port else KIND_MAIN):
                 raise OSError(errno, "epoll")
@@ -580,7 +585,7 @@ cdef class ServingLoop:
         return closed_events(&self.s.transport)
 
     def refusals(self) -> tuple[list[Refused], int]:
-        """What access control has refused since the last call, and how many more."""
+        """Refusals of access control since the last call, and how many more."""
         cdef AccessGuard* g = &self.s.guard
         cdef AccessRefusal* one
         result = []
@@ -591,6 +596,5 @@ cdef class ServingLoop:
                 one.key[:one.key_length].decode("ascii"),
                 one.name[:one.name_length].decode("ascii")))
         lost = g.refusals_lost
-        g.refusal_count = 0
-        g.refusals_lost = 0
+        g.refusal_count = g.refusals_lost = 0
         return result, lost

@@ -152,6 +152,8 @@ class Coordinator:
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
             wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
         ), self._changes, self._spawn, self._said.look() or b"")
+        if settings.grpc.enable:
+            self._broker.core.grpc_serving = segment.serving_count - 1
         self._requests = ForwardedRequests(self._broker, self._rings, self._gone, self._now_ms)
         self._checks, self._transactions = CheckRing(segment), CheckSender(self._broker.core)
         shown = segment.log_state()["dispatched"]

@@ -30,20 +30,26 @@ def open_listeners(settings: Settings, serving_count: int, activated: Activated,
 
 def _open(result: Listeners, settings: Settings, activated: Activated, *, embedded: bool) -> None:
     broker = settings.broker
+    serving = result.serving[:-1] if settings.grpc.enable else result.serving
     ports = [(broker.listen_port, False)]
     if settings.fast_port is not None:
         ports.append((settings.fast_port, True))
     for port, fast in ports:
         given = activated.take(broker.listen_host, port, "broker.listen_port")
         if given:
-            _share_out(given, result.serving, fast=fast)
+            _share_out(given, serving, fast=fast)
             continue
-        several = len(result.serving) > 1
+        several = len(serving) > 1
         if several:                # SO_REUSEPORT alone would share with another broker
             listen(broker.listen_host, port, "broker.listen_port").close()
-        for sockets in result.serving:
+        for sockets in serving:
             sockets.append((listen(broker.listen_host, port, "broker.listen_port", share=several),
                             fast))
+    if settings.grpc.enable:
+        port = settings.grpc.listen_port
+        given = activated.take(broker.listen_host, port, "grpc.listen_port")
+        result.serving[-1] += [(one, False) for one in given or [
+            listen(broker.listen_host, port, "grpc.listen_port")]]
     follows = settings.follows     # its port is taken, and opened when it leads
     if settings.replication.listen:
         result.replication.append(listen(broker.listen_host, settings.ha_port, "replication.port",

@@ -73,6 +73,8 @@ def limits(settings: LimitSettings) -> LimitValues:
 
 
 class PullServing:
+    loop = ServingLoop
+
     def __init__(self, settings: Settings, segment: Segment, index: int,
                  listeners: list[tuple[socket.socket, bool]],
                  kept_tls: TlsSettings | None = None) -> None:
@@ -94,8 +96,8 @@ class PullServing:
         files = StoreFiles(self._settings.store_root)
         share = descriptors.share(self._settings, self._segment.serving_count,
                                   descriptors.raise_limit())
-        self._loop = ServingLoop(
-            self._segment, self._index, self._listeners, self._settings.log_folders.text(),
+        self._loop = self.loop(
+            self._segment, self._index, self._own_listeners(), self._settings.log_folders.text(),
             os.fsencode(files.queues), store_address=(broker.advertised_ip, broker.listen_port),
             cluster=broker.cluster, broker_name=broker.name,
             file_entries=store.queue_file_entry_count,
@@ -112,6 +114,10 @@ class PullServing:
             self._settings.tls, SERVER_FILES, native_context, self._secure,
             kept=None if kept is None else partial(native_context, kept, any_time=True))
         self._loop.hello()
+
+    def _own_listeners(self) -> list[tuple[socket.socket, bool]]:
+        """The sockets at which RocketMQ's own frames come."""
+        return self._listeners
 
     def _secure(self, context: TlsContext | None) -> None:
         tls = self._settings.tls

@@ -38,10 +38,14 @@ def fitted(settings: Settings) -> Settings:
 
 
 def serving_count(settings: Settings) -> int:
-    """As set, or one for two processors, as far as there is memory for them."""
-    return settings.processes.serving_count or max(1, min(
-        (os.cpu_count() or 1) // 2, SERVING.count_max,
+    """
+    As set, or one for two processors, as far as there is memory for them; and the one of gRPC's
+    clients, the last, if they are served.
+    """
+    remoting = settings.processes.serving_count or max(1, min(
+        (os.cpu_count() or 1) // 2, SERVING.count_max - 1,
         1 + (memory_bytes() - FIRST_SERVING_BYTES) // SERVING_BYTES))
+    return remoting + settings.grpc.enable
 
 
 def check_memory(settings: Settings) -> None:

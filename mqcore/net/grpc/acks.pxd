@@ -1,0 +1,15 @@
+# AckMessage and ChangeInvisibleDuration (grpc.md 2.5).
+#
+#   GR2  Acks are in the state before they are answered, and in its file before the answer leaves.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.net.grpc.calls cimport Grpc
+from mqcore.net.grpc.streams cimport Call
+from mqcore.net.transport.transport cimport Connection
+
+# Handled.
+cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                   int64_t length) noexcept nogil
+cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                      int64_t length) noexcept nogil
+cdef void dead_letter_told(Grpc* g, int32_t opaque, bint stored) noexcept nogil    # receives GR3

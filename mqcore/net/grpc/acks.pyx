@@ -1,0 +1,192 @@
+"""Serves acks and changes of invisible time."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport strlen
+
+from mqcore.net.grpc.answers cimport call_say
+from mqcore.net.grpc.calls cimport DEAD_MAX, Grpc, pop_clock, read_duration, read_name, say_status
+from mqcore.net.grpc.methods cimport (
+    STATUS_ILLEGAL_INVISIBLE_TIME,
+    STATUS_INTERNAL_SERVER_ERROR,
+    STATUS_INVALID_RECEIPT_HANDLE,
+    STATUS_MULTIPLE_RESULTS,
+    STATUS_OK,
+)
+from mqcore.net.grpc.pairs cimport Pair
+from mqcore.net.grpc.protobuf cimport (
+    PB_BYTES,
+    PbReader,
+    pb_begin,
+    pb_end,
+    pb_inside,
+    pb_next,
+    pb_open,
+    pb_put_bytes,
+    pb_put_number,
+)
+from mqcore.net.grpc.streams cimport Call
+from mqcore.net.requests cimport HANDLED
+from mqcore.net.transport.transport cimport Connection
+from mqcore.store.pop.handles cimport RECEIPT_MAX, Receipt, receipt_parse, receipt_write
+from mqcore.store.pop.pop cimport (
+    POP_EXPIRED,
+    POP_ILLEGAL,
+    POP_OK,
+    POP_STALE,
+    PopClaim,
+    pop_ack,
+    pop_change,
+)
+from mqcore.store.pop.queues cimport pop_find
+from mqcore.store.pop.state cimport PopClock, PopQueue
+
+cdef enum:
+    ACK_ENTRIES_MAX = 1024
+
+
+cdef int32_t ack_one(Grpc* g, const uint8_t* group, int32_t group_length, const uint8_t* topic,
+                     int32_t topic_length, const uint8_t* handle, int32_t length,
+                     const char** text) noexcept nogil:
+    cdef Receipt receipt
+    cdef PopQueue* q
+    cdef PopClock clock = pop_clock(g)
+    cdef int outcome
+    if not receipt_parse(handle, length, &receipt):
+        text[0] = "receipt_handle: it is none"
+        return STATUS_INTERNAL_SERVER_ERROR
+    q = pop_find(&g.pops, group, group_length, topic, topic_length, receipt.queue_id)
+    if q == NULL:
+        text[0] = "receipt_handle: nothing of that queue was delivered to the group"
+        return STATUS_INTERNAL_SERVER_ERROR
+    outcome = pop_ack(&g.pops, q, receipt.offset, receipt.pop_ms, receipt.invisible_ms, &clock)
+    if outcome == POP_OK or outcome == POP_STALE:
+        text[0] = "OK"
+        return STATUS_OK
+    if outcome == POP_EXPIRED:
+        text[0] = "receipt_handle: its time is over"
+        return STATUS_INVALID_RECEIPT_HANDLE
+    text[0] = "receipt_handle: there is no such delivery"
+    return STATUS_INTERNAL_SERVER_ERROR
+
+
+cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                   int64_t length) noexcept nogil:
+    cdef PbReader r, inner
+    cdef const uint8_t* group = message
+    cdef const uint8_t* topic = message
+    cdef const uint8_t* handle
+    cdef const uint8_t* id
+    cdef int32_t group_length = 0, topic_length = 0, handle_length, id_length
+    cdef int32_t code, common = 0, count = 0
+    cdef const char* text = NULL
+    cdef int64_t begun
+    pb_open(&r, message, length)
+    while pb_next(&r):
+        if r.number == 1:
+            read_name(&r, &group, &group_length)
+        elif r.number == 2:
+            read_name(&r, &topic, &topic_length)
+        elif r.number == 3:
+            count += 1
+    if r.broken or count == 0 or count > ACK_ENTRIES_MAX:
+        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "entries: expected 1 to 1024")
+        return HANDLED
+    g.out.length = 0
+    pb_open(&r, message, length)
+    while pb_next(&r):
+        if r.number != 3:
+            continue
+        inner = pb_inside(&r)
+        handle = id = message
+        handle_length = id_length = 0
+        while pb_next(&inner):
+            if inner.number == 1 and inner.kind == PB_BYTES:
+                id, id_length = inner.bytes, inner.length
+            elif inner.number == 2 and inner.kind == PB_BYTES:
+                handle, handle_length = inner.bytes, inner.length
+        code = ack_one(g, group, group_length, topic, topic_length, handle, handle_length, &text)
+        common = code if common == 0 or common == code else STATUS_MULTIPLE_RESULTS
+        begun = pb_begin(&g.out, 2)
+        pb_put_bytes(&g.out, 1, id, id_length)
+        pb_put_bytes(&g.out, 2, handle, handle_length)
+        put_entry_status(g, 3, code, text)
+        pb_end(&g.out, begun)
+    if common == STATUS_MULTIPLE_RESULTS:
+        text = "MULTIPLE_RESULTS"
+    put_entry_status(g, 1, common, text)
+    call_say(call, g.out.start, g.out.length, True)
+    return HANDLED
+
+
+cdef void put_entry_status(Grpc* g, int32_t number, int32_t code, const char* text) noexcept nogil:
+    cdef int64_t begun = pb_begin(&g.out, number)
+    pb_put_number(&g.out, 1, code)
+    pb_put_bytes(&g.out, 2, text, <int64_t>strlen(text))
+    pb_end(&g.out, begun)
+
+
+cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                      int64_t length) noexcept nogil:
+    cdef PbReader r
+    cdef const uint8_t* group = message
+    cdef const uint8_t* topic = message
+    cdef const uint8_t* handle = message
+    cdef int32_t group_length = 0, topic_length = 0, handle_length = 0
+    cdef int64_t invisible_ms = -2
+    cdef Receipt receipt
+    cdef PopQueue* q = NULL
+    cdef PopClaim claim
+    cdef PopClock clock = pop_clock(g)
+    cdef uint8_t text[RECEIPT_MAX]
+    cdef int outcome
+    pb_open(&r, message, length)
+    while pb_next(&r):
+        if r.number == 1:
+            read_name(&r, &group, &group_length)
+        elif r.number == 2:
+            read_name(&r, &topic, &topic_length)
+        elif r.number == 3 and r.kind == PB_BYTES:
+            handle, handle_length = r.bytes, r.length
+        elif r.number == 4:
+            invisible_ms = read_duration(&r)
+    if r.broken or not receipt_parse(handle, handle_length, &receipt):
+        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "receipt_handle: it is none")
+        return HANDLED
+    q = pop_find(&g.pops, group, group_length, topic, topic_length, receipt.queue_id)
+    if q == NULL:
+        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,
+                   "receipt_handle: nothing of that queue was delivered to the group")
+        return HANDLED
+    claim.offset, claim.pop_ms, claim.invisible_ms = (receipt.offset, receipt.pop_ms,
+                                                      receipt.invisible_ms)
+    outcome = pop_change(&g.pops, q, &claim, invisible_ms, &clock)
+    if outcome == POP_OK:
+        receipt.pop_ms, receipt.invisible_ms = claim.pop_ms, claim.invisible_ms
+        g.out.length = 0
+        put_entry_status(g, 1, STATUS_OK, "OK")
+        pb_put_bytes(&g.out, 2, text, receipt_write(&receipt, text))
+        call_say(call, g.out.start, g.out.length, True)
+    elif outcome == POP_ILLEGAL:
+        say_status(g, call, STATUS_ILLEGAL_INVISIBLE_TIME,
+                   "invisible_duration: expected 0 to 12 hours")
+    elif outcome == POP_STALE or outcome == POP_EXPIRED:
+        say_status(g, call, STATUS_INVALID_RECEIPT_HANDLE,
+                   "receipt_handle: its time is over, or a later one has replaced it")
+    else:
+        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,
+                   "receipt_handle: there is no such delivery")
+    return HANDLED
+
+
+cdef void dead_letter_told(Grpc* g, int32_t opaque, bint stored) noexcept nogil:
+    cdef int32_t i = -1 - opaque
+    cdef const Pair* pair
+    cdef PopQueue* q
+    cdef PopClock clock = pop_clock(g)
+    if not 0 <= i < DEAD_MAX or g.dead[i].offset < 0:
+        return
+    pair = <const Pair*>g.dead[i].pair
+    q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length,
+                 g.dead[i].queue_id)
+    if stored and q != NULL:
+        pop_ack(&g.pops, q, g.dead[i].offset, g.dead[i].pop_ms, g.dead[i].invisible_ms, &clock)
+    g.dead[i].offset = -1

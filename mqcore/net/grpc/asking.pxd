@@ -1,0 +1,14 @@
+# Questions of the front for the coordinator.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.net.grpc.calls cimport Grpc
+from mqcore.net.grpc.streams cimport Call
+from mqcore.net.remoting.command cimport Command
+from mqcore.net.transport.transport cimport Connection
+from mqcore.text cimport Literal
+
+# A call, as it came. Handled.
+cdef int ask(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+             int64_t length) noexcept nogil
+cdef void ask_with(Command* m, Literal name, const uint8_t* text, int32_t length) noexcept nogil
+cdef void ask_with_number(Command* m, Literal name, int64_t value) noexcept nogil

@@ -1,0 +1,30 @@
+"""Commands for the coordinator (broker/requests/grpc.py)."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.net.grpc.methods cimport METHOD_TELEMETRY
+from mqcore.net.remoting.command cimport command_begin, command_field
+from mqcore.net.serving.handler cimport front_command
+from mqcore.text cimport literal
+from mqcore.wire.codes cimport REQUEST_GRPC_CALL, REQUEST_GRPC_SETTINGS
+from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
+
+
+cdef void ask_with(Command* m, Literal name, const uint8_t* text, int32_t length) noexcept nogil:
+    command_field(m, <const uint8_t*>name.text, name.length, text, length)
+
+
+cdef void ask_with_number(Command* m, Literal name, int64_t value) noexcept nogil:
+    cdef uint8_t digits[NUMBER_LENGTH_MAX]
+    ask_with(m, name, digits, put_number(digits, value))
+
+
+cdef int ask(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+             int64_t length) noexcept nogil:
+    """The coordinator answers."""
+    cdef Command command
+    command_begin(&command, REQUEST_GRPC_SETTINGS if call.method == METHOD_TELEMETRY
+                  else REQUEST_GRPC_CALL, call.id, 0)
+    ask_with_number(&command, literal("method"), call.method)
+    ask_with(&command, literal("clientId"), call.client_id, call.client_id_length)
+    ask_with(&command, literal("language"), call.language, call.language_length)
+    return front_command(g.handler, c, &command, message, <int32_t>length, length)

@@ -1,0 +1,65 @@
+# The gRPC front's state, and answers that are a Status.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore.net.grpc.pairs cimport Pairs
+from mqcore.net.grpc.protobuf cimport PbReader, PbWriter
+from mqcore.net.grpc.streams cimport Call, Door
+from mqcore.net.serving.handler cimport RequestHandler
+from mqcore.net.serving.offset_commits cimport OffsetCommits
+from mqcore.net.serving.scan cimport StoreReader
+from mqcore.net.serving.wanted cimport Wants
+from mqcore.shm.segment cimport Shm
+from mqcore.store.pop.handles cimport HANDLE_BROKER_MAX
+from mqcore.store.pop.state cimport PopClock, PopState
+
+cdef enum:
+    DEAD_MAX = 256                     # messages on their way to dead letters
+    LEAVING_MAX = 4096
+    BOOT_MAX = 64
+
+cdef struct DeadLetter:
+    void* pair                         # a Pair
+    int32_t queue_id
+    int64_t offset                     # -1: the place is free
+    int64_t pop_ms
+    int32_t invisible_ms
+
+cdef struct Leaving:                   # a client whose connection has ended
+    int32_t client                     # of the state of POP
+    int64_t until_ms                   # steady: then its messages are visible
+
+cdef struct Grpc:
+    Door door
+    RequestHandler* handler
+    Shm* shm
+    PbWriter out                       # of the answer that is being made
+    uint8_t* properties                # of the send that is being made
+    int32_t body_max
+    # receives
+    PopState pops
+    Pairs pairs
+    StoreReader* reader
+    Wants* wants
+    OffsetCommits* commits
+    uint8_t* interest                  # held H1
+    uint8_t[HANDLE_BROKER_MAX + 1] broker_name
+    int32_t broker_name_length
+    char[BOOT_MAX] boot                      # of the machine
+    int journal_error                  # of the last write of config/popState; 0: none
+    DeadLetter[DEAD_MAX] dead
+    Leaving[LEAVING_MAX] leaving
+    int32_t leaving_count
+    bint waits_for_births
+    int32_t births_seen
+    int64_t commit_ms                  # steady
+    int64_t due_ms                     # steady: when something is to be done next
+
+cdef void put_status(Grpc* g, int32_t code, const uint8_t* text, int64_t length) noexcept nogil
+# An answer that is a Status and nothing more; text: NULL is none.
+cdef void say_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil
+cdef void say_status_bytes(Grpc* g, Call* call, int32_t code, const uint8_t* text,
+                           int64_t length) noexcept nogil
+cdef PopClock pop_clock(Grpc* g) noexcept nogil
+# The field at hand: the name of a Resource, the milliseconds of a Duration (-2: out of bounds).
+cdef void read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil
+cdef int64_t read_duration(const PbReader* r) noexcept nogil

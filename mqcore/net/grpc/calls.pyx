@@ -1,0 +1,73 @@
+"""Answers that are a Status."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport strlen
+
+from mqcore.net.grpc.answers cimport call_end, call_say
+from mqcore.net.grpc.methods cimport method_streams
+from mqcore.net.grpc.protobuf cimport (
+    PB_BYTES,
+    pb_begin,
+    pb_end,
+    pb_inside,
+    pb_next,
+    pb_put_bytes,
+    pb_put_number,
+)
+from mqcore.net.grpc.streams cimport GRPC_INTERNAL
+from mqcore.net.transport.transport cimport wall_of_turn
+
+cdef enum:
+    SECONDS_MAX = 1 << 30              # of a duration; longer ones are refused
+
+
+cdef void put_status(Grpc* g, int32_t code, const uint8_t* text, int64_t length) noexcept nogil:
+    cdef int64_t status = pb_begin(&g.out, 1)
+    pb_put_number(&g.out, 1, code)
+    pb_put_bytes(&g.out, 2, text, length)
+    pb_end(&g.out, status)
+
+
+cdef void say_status_bytes(Grpc* g, Call* call, int32_t code, const uint8_t* text,
+                           int64_t length) noexcept nogil:
+    g.out.length = 0
+    put_status(g, code, text, length)                                    # front GF3
+    if g.out.lacks_memory:
+        call_end(call, GRPC_INTERNAL, "no memory for the answer")
+    else:
+        call_say(call, g.out.start, g.out.length, not method_streams(call.method))
+
+
+cdef void say_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
+    say_status_bytes(g, call, code, <const uint8_t*>text,
+                     <int64_t>strlen(text) if text != NULL else 0)
+
+
+cdef PopClock pop_clock(Grpc* g) noexcept nogil:
+    cdef PopClock clock
+    clock.steady_ms = g.door.transport.steady_ms
+    clock.wall_ms = wall_of_turn(g.door.transport)
+    return clock
+
+
+cdef void read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil:
+    """Of a Resource, the field at hand."""
+    cdef PbReader inner = pb_inside(r)
+    name[0] = r.bytes
+    length[0] = 0
+    while pb_next(&inner):
+        if inner.number == 2 and inner.kind == PB_BYTES:
+            name[0] = inner.bytes
+            length[0] = inner.length
+
+
+cdef int64_t read_duration(const PbReader* r) noexcept nogil:
+    cdef PbReader inner = pb_inside(r)
+    cdef int64_t seconds = 0, nanos = 0
+    while pb_next(&inner):
+        if inner.number == 1:
+            seconds = <int64_t>inner.value
+        elif inner.number == 2:
+            nanos = <int32_t>inner.value
+    if not 0 <= seconds <= SECONDS_MAX:
+        return -2
+    return seconds * 1000 + nanos // 1_000_000

@@ -1,0 +1,265 @@
+"""The gRPC front of a serving process, and its loop."""
+import os
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from mqcore.layout cimport PROPERTIES_LENGTH_MAX
+from mqcore.net.grpc.acks cimport dead_letter_told, serve_ack, serve_change
+from mqcore.net.grpc.answers cimport call_end, call_say
+from mqcore.net.grpc.asking cimport ask
+from mqcore.net.grpc.calls cimport DEAD_MAX, LEAVING_MAX, Grpc, say_status, say_status_bytes
+from mqcore.net.nghttp2 cimport nghttp2
+from mqcore.net.grpc.methods cimport (
+    METHOD_ACK_MESSAGE,
+    METHOD_CHANGE_INVISIBLE,
+    METHOD_END_TRANSACTION,
+    METHOD_RECEIVE_MESSAGE,
+    METHOD_SEND_MESSAGE,
+    METHOD_TELEMETRY,
+    STATUS_CLIENT_ID_REQUIRED,
+    method_of,
+    method_streams,
+    status_of,
+)
+from mqcore.net.grpc.receives cimport pair_told, serve_receive
+from mqcore.net.grpc.sends cimport answer_send, serve_send_message
+from mqcore.net.grpc.session cimport (
+    door_open,
+    door_pump,
+    session_bytes,
+    session_call,
+    session_end,
+    session_goodbye,
+    session_of,
+)
+from mqcore.net.grpc.streams cimport CLIENT_ID_MAX, GRPC_INVALID_ARGUMENT, Call, Session
+from mqcore.net.remoting.command cimport Said, said_read
+from mqcore.net.remoting.frames cimport RESPONSE_BIT
+from mqcore.net.requests cimport HANDLED, Asker, Front, PullAnswer, SendAnswer
+from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
+from mqcore.net.transport.loop cimport transport_listen
+from mqcore.net.transport.transport cimport Connection
+from mqcore.store.pop.handles cimport HANDLE_BROKER_MAX
+from mqcore.wire.codes cimport (
+    REQUEST_CHECK_TRANSACTION_STATE,
+    REQUEST_GRPC_CALL,
+    RESPONSE_SUCCESS,
+    RESPONSE_SYSTEM_BUSY,
+)
+from mqcore.wire.header cimport text_copy
+from mqcore.net.grpc.transactions cimport ask_producer, serve_end_transaction
+from mqcore.net.grpc.turns cimport (
+    LEAVE_MS,
+    give_up_clients_now,
+    pops_close,
+    pops_open,
+    pops_turn,
+    queue_arrived,
+    receive_gone,
+)
+
+cdef enum:
+    MESSAGE_EXTRA = 256 << 10          # of a request beside its message's body
+    REMARK_MAX = 1024
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
+              const char* remark) noexcept nogil:
+    cdef Call* call
+    if asker.opaque < 0:
+        dead_letter_told(<Grpc*>self, asker.opaque, False)
+        return
+    call = session_call(c, asker.opaque)
+    if call != NULL:                                                     # GF1
+        say_status(<Grpc*>self, call, status_of(code), remark)
+
+
+cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept nogil:
+    cdef Call* call = session_call(c, answer.asker.opaque)
+    if call != NULL:
+        answer_send(<Grpc*>self, call, answer)
+
+
+cdef void say_pulled(void* self, Connection* c, const PullAnswer* answer) noexcept nogil:
+    pass                               # nothing is pulled yet
+
+
+cdef Call* telemetry_of(Connection* c) noexcept nogil:
+    """GF4"""
+    cdef Session* s = session_of(c)
+    cdef Call* call = s.calls if s != NULL else NULL
+    while call != NULL and (call.method != METHOD_TELEMETRY or call.done):
+        call = call.after
+    return call
+
+
+cdef void say_refusal(Grpc* g, Call* call, const Said* said) noexcept nogil:
+    cdef uint8_t remark[REMARK_MAX]
+    cdef int32_t length = 0
+    if said.remark.length > 0:
+        length = max(text_copy(&said.remark, remark, REMARK_MAX), 0)
+    if call.method == METHOD_TELEMETRY and said.header.code != RESPONSE_SYSTEM_BUSY:
+        call_end(call, GRPC_INVALID_ARGUMENT, "the settings are not taken")
+        return
+    say_status_bytes(g, call, status_of(said.header.code), remark, length)
+
+
+cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
+    cdef Grpc* g = <Grpc*>self
+    cdef Said said
+    cdef Call* call
+    if not said_read(frame, length, &said):
+        return
+    if not said.header.flag & RESPONSE_BIT:
+        call = telemetry_of(c)
+        if call != NULL and said.header.code == REQUEST_GRPC_CALL:
+            call_say(call, said.body, said.body_length, False)
+        elif call != NULL and said.header.code == REQUEST_CHECK_TRANSACTION_STATE:
+            ask_producer(g, call, &said)
+        return
+    if said.header.opaque < 0:
+        dead_letter_told(g, said.header.opaque, said.header.code == RESPONSE_SUCCESS)
+        return
+    call = session_call(c, said.header.opaque)
+    if call == NULL:
+        return
+    if call.method == METHOD_RECEIVE_MESSAGE and said.header.code == RESPONSE_SUCCESS:
+        pair_told(g, c, call, &said)
+        return
+    if said.header.code != RESPONSE_SUCCESS:
+        say_refusal(g, call, &said)
+    elif said.body_length == 0:                # of a command of remoting's own
+        say_status(g, call, status_of(RESPONSE_SUCCESS), "OK")
+    else:
+        call_say(call, said.body, said.body_length, not method_streams(call.method))
+
+
+# -- requests ----------------------------------------------------------------------------------------
+
+cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
+               int64_t length) noexcept nogil:
+    cdef Grpc* g = <Grpc*>top
+    if not 0 < call.client_id_length <= CLIENT_ID_MAX:                   # GF2
+        say_status(g, call, STATUS_CLIENT_ID_REQUIRED,
+                   "x-mq-client-id: expected 1 to 255 characters")
+        if method_streams(call.method):
+            call_end(call, GRPC_INVALID_ARGUMENT, "x-mq-client-id is missing")
+        return HANDLED
+    if call.method == METHOD_SEND_MESSAGE:
+        return serve_send_message(g, c, call, message, length)
+    if call.method == METHOD_RECEIVE_MESSAGE:
+        return serve_receive(g, c, call, message, length)
+    if call.method == METHOD_ACK_MESSAGE:
+        return serve_ack(g, c, call, message, length)
+    if call.method == METHOD_CHANGE_INVISIBLE:
+        return serve_change(g, c, call, message, length)
+    if call.method == METHOD_END_TRANSACTION:
+        return serve_end_transaction(g, c, call, message, length)
+    return ask(g, c, call, message, length)
+
+
+cdef void gone(void* top, Call* call) noexcept nogil:
+    receive_gone(call)
+
+
+cdef int64_t bytes_came(void* self, Connection* c, uint8_t* data, int64_t length) noexcept nogil:
+    return session_bytes(&(<Grpc*>self).door, c, data, length)
+
+
+cdef void closing(void* self, Connection* c) noexcept nogil:
+    client_leaves(<Grpc*>self, c)
+    session_end(c)
+
+
+cdef void client_leaves(Grpc* g, const Connection* c) noexcept nogil:
+    """It may come back by another connection before its messages are visible."""
+    cdef Session* s = session_of(c)
+    if s == NULL or s.pop_client < 0:
+        return
+    if g.leaving_count == LEAVING_MAX:
+        g.leaving[0].until_ms = 0      # the place of one that left long ago
+        give_up_clients_now(g)
+    g.leaving[g.leaving_count].client = s.pop_client
+    g.leaving[g.leaving_count].until_ms = g.door.transport.steady_ms + LEAVE_MS
+    g.leaving_count += 1
+
+
+cdef int64_t turn_ends(void* self) noexcept nogil:
+    cdef Grpc* g = <Grpc*>self
+    pops_turn(g)
+    door_pump(&g.door)
+    return g.due_ms
+
+
+cdef class GrpcLoop(ServingLoop):
+    """
+    A serving loop whose listeners are for clients that speak gRPC: `listen`, then as ServingLoop.
+    Raises Nghttp2Error where the library is missing.
+    """
+
+    def listen(self, list listeners, int32_t body_bytes_max, *, str broker_name, str boot,
+               bytes journal) -> None:
+        """
+        Connections to these sockets are HTTP/2. boot: id of the machine's boot; journal: path of
+        config/popState. Raises OSError, Nghttp2Error, MemoryError.
+        """
+        cdef Grpc* g = &self.grpc
+        cdef bytes raw = broker_name.encode()
+        cdef bytes id = boot.encode()
+        cdef int i
+        g.door.transport = &self.s.transport
+        g.door.library = nghttp2()
+        g.door.top = g
+        g.door.method_of = method_of
+        g.door.streams = method_streams
+        g.door.serve = serve
+        g.door.gone = gone
+        g.handler = &self.s.handler
+        g.shm = self.s.shm
+        g.reader = &self.s.reader
+        g.wants = &self.s.wants
+        g.commits = &self.s.offset_commits
+        g.interest = self.s.held.interest
+        g.broker_name_length = <int32_t>min(len(raw), HANDLE_BROKER_MAX)
+        memcpy(g.broker_name, <const char*>raw, g.broker_name_length)
+        memcpy(g.boot, <const char*>id, min(len(id), 36))
+        for i in range(DEAD_MAX):
+            g.dead[i].offset = -1
+        g.properties = <uint8_t*>malloc(PROPERTIES_LENGTH_MAX + 1)
+        if g.properties == NULL or not door_open(&g.door, self.s.transport.connection_max):
+            raise MemoryError
+        if not pops_open(g, journal):
+            raise MemoryError
+        if g.journal_error:
+            raise OSError(g.journal_error, "the state of receives", os.fsdecode(journal))
+        self.s.held.other = g
+        self.s.held.arrived = queue_arrived
+        self.take_body_max(body_bytes_max)
+        self.s.fronts[KIND_OTHER] = Front(
+            self=g, bytes_came=bytes_came, say_sent=say_sent, say_pulled=say_pulled, say=say,
+            say_frame=say_frame, closing=closing, turn_ends=turn_ends)
+        for listener in listeners:
+            if not transport_listen(&self.s.transport, listener.fileno(), KIND_OTHER):
+                raise OSError("epoll")
+            self.listeners.append((listener, False))
+
+    def take_body_max(self, int32_t body_bytes_max) -> None:
+        """store.message_size_max_bytes, which can change while it runs."""
+        self.grpc.body_max = body_bytes_max
+        self.grpc.door.message_max = <int64_t>body_bytes_max + MESSAGE_EXTRA
+
+    def goodbye(self) -> None:
+        """Each client hears that this process ends, and opens its next calls elsewhere."""
+        cdef int32_t i
+        for i in range(self.s.transport.connection_max):
+            if self.s.transport.connections[i] != NULL:
+                session_goodbye(self.s.transport.connections[i])
+        door_pump(&self.grpc.door)
+
+    def close(self) -> None:
+        """The state of receives is in its file."""
+        pops_close(&self.grpc)

@@ -1,0 +1,505 @@
+"""Serves receives, acks and changes of invisible time from the state of POP."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, strlen
+
+from mqcore.atomics cimport load_i64_acquire, store_u8_release
+from mqcore.endian cimport load_i64
+from mqcore.filter.loaded cimport filter_drop
+from mqcore.layout cimport (
+    RECORD_LOG_POSITION,
+    RECORD_QUEUE_OFFSET,
+    TOPIC_LENGTH_MAX,
+    QueueEntry,
+)
+from mqcore.net.grpc.answers cimport call_say
+from mqcore.net.grpc.asking cimport ask, ask_with, ask_with_number
+from mqcore.net.grpc.calls cimport DEAD_MAX, Grpc, pop_clock, put_status, read_duration, read_name
+from mqcore.net.grpc.messages cimport Delivery, put_message
+from mqcore.net.grpc.methods cimport (
+    STATUS_BAD_REQUEST,
+    STATUS_ILLEGAL_CONSUMER_GROUP,
+    STATUS_ILLEGAL_FILTER_EXPRESSION,
+    STATUS_ILLEGAL_INVISIBLE_TIME,
+    STATUS_ILLEGAL_TOPIC,
+    STATUS_MESSAGE_NOT_FOUND,
+    STATUS_OK,
+    STATUS_TOO_MANY_REQUESTS,
+)
+from mqcore.net.grpc.pairs cimport QUEUES_MAX, REFRESH_MS, Pair, pair_open, pair_wake, waiting_add
+from mqcore.net.grpc.protobuf cimport (
+    PB_BYTES,
+    PbReader,
+    pb_begin,
+    pb_end,
+    pb_inside,
+    pb_next,
+    pb_open,
+    pb_put_number,
+)
+from mqcore.net.grpc.streams cimport PREFIX, Call, Session
+from mqcore.net.remoting.command cimport Command, Said, command_begin
+from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, PullRequest
+from mqcore.net.serving.handler cimport front_command
+from mqcore.net.serving.scan cimport Found, Portion, scan
+from mqcore.net.serving.wanted cimport Wanted, wanted_by
+from mqcore.net.transport.transport cimport Connection, takes_output, wall_of_turn
+from mqcore.shm.tables cimport queue_find, queue_hash
+from mqcore.store.pop.handles cimport (
+    RECEIPT_MAX,
+    REVIVE_QUEUE_FIFO,
+    TOPIC_ITSELF,
+    Receipt,
+    receipt_write,
+)
+from mqcore.store.pop.pop cimport (
+    POP_BLOCKED,
+    PopBatch,
+    PopClaim,
+    pop_batch,
+    pop_client_open,
+    pop_enter,
+    pop_pass,
+    pop_peek,
+    pop_prove,
+    pop_settle,
+    pop_take,
+)
+from mqcore.store.pop.queues cimport PopPlace, pop_find, pop_moved, pop_open
+from mqcore.store.pop.state cimport NO_CLIENT, POP_INVISIBLE_MAX_MS, PopClock, PopQueue
+from mqcore.store.record cimport PARSE_RECORD, RecordHead, RecordView, record_head, record_parse
+from mqcore.text cimport literal
+from mqcore.wire.codes cimport REQUEST_CONSUMER_SEND_MSG_BACK
+
+cdef enum:
+    RENEWED_MS = 60_000                # of a push client's message, until it is renewed first
+    INVISIBLE_MIN_MS = 10_000
+    POLL_MAX_MS = 20_000
+    POLL_SPARE_MS = 500                # of a call's time, for its answer
+    DEAD_BACK = -1                     # delay level of what goes to the dead letters
+    SQL = 2                            # a FilterType
+
+# -- what is asked -----------------------------------------------------------------------------------
+
+cdef bint read_receive(Asked* a, const uint8_t* message, int64_t length) noexcept nogil:
+    cdef PbReader r, inner
+    a.group = a.topic = a.filter = a.attempt_id = message
+    a.group_length = a.topic_length = a.filter_length = a.attempt_length = 0
+    a.queue_id = -1
+    a.filter_type = a.batch = 0
+    a.invisible_ms = a.poll_ms = -1
+    a.renew = False
+    pb_open(&r, message, length)
+    while pb_next(&r):
+        if r.number == 1:
+            read_name(&r, &a.group, &a.group_length)
+        elif r.number == 2:
+            inner = pb_inside(&r)
+            a.queue_id = 0
+            while pb_next(&inner):
+                if inner.number == 1:
+                    read_name(&inner, &a.topic, &a.topic_length)
+                elif inner.number == 2:
+                    a.queue_id = <int32_t>inner.value
+        elif r.number == 3:
+            inner = pb_inside(&r)
+            while pb_next(&inner):
+                if inner.number == 1:
+                    a.filter_type = <int32_t>inner.value
+                elif inner.number == 2 and inner.kind == PB_BYTES:
+                    a.filter, a.filter_length = inner.bytes, inner.length
+        elif r.number == 4:
+            a.batch = <int32_t>r.value
+        elif r.number == 5:
+            a.invisible_ms = read_duration(&r)
+        elif r.number == 6:
+            a.renew = r.value != 0
+        elif r.number == 7:
+            a.poll_ms = read_duration(&r)
+        elif r.number == 8 and r.kind == PB_BYTES:
+            a.attempt_id, a.attempt_length = r.bytes, r.length
+    return not r.broken
+
+
+# -- answers -----------------------------------------------------------------------------------------
+
+cdef void end_receive(Grpc* g, Call* call) noexcept nogil:
+    """The server's time ends a receive (GR1)."""
+    cdef int64_t begun
+    cdef int64_t now_ms = wall_of_turn(g.door.transport)
+    g.out.length = 0
+    begun = pb_begin(&g.out, 3)
+    pb_put_number(&g.out, 1, now_ms // 1000)
+    pb_put_number(&g.out, 2, now_ms % 1000 * 1_000_000)
+    pb_end(&g.out, begun)
+    call_say(call, g.out.start, g.out.length, True)
+
+
+cdef void say_receive_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
+    g.out.length = 0
+    put_status(g, code, <const uint8_t*>text, <int64_t>strlen(text))
+    call_say(call, g.out.start, g.out.length, False)
+
+
+cdef void refuse_receive(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
+    say_receive_status(g, call, code, text)
+    end_receive(g, call)
+
+
+cdef bint say_message(Grpc* g, Call* call, const Pair* pair, const uint8_t* record, int32_t size,
+                      const PopClaim* claim, int64_t start_offset) noexcept nogil:
+    """False: the record cannot be read."""
+    cdef RecordView view
+    cdef RecordHead head
+    cdef Delivery delivery
+    cdef Receipt receipt
+    cdef uint8_t handle[RECEIPT_MAX]
+    if record_parse(record, size, &view) != PARSE_RECORD:
+        return False
+    record_head(&view, record, &head)
+    receipt.start_offset = start_offset
+    receipt.pop_ms = claim.pop_ms
+    receipt.invisible_ms = claim.invisible_ms
+    receipt.revive_queue = REVIVE_QUEUE_FIFO if pair.fifo else 0
+    receipt.topic_kind = TOPIC_ITSELF
+    receipt.broker = g.broker_name
+    receipt.broker_length = g.broker_name_length
+    receipt.queue_id = view.queue_id
+    receipt.offset = claim.offset
+    receipt.log_position = view.log_position
+    delivery.handle = handle
+    delivery.handle_length = receipt_write(&receipt, handle)
+    delivery.attempt = head.reconsume_times + claim.attempts
+    g.out.length = 0
+    put_message(&g.out, 2, record, &view, &delivery)
+    if g.out.lacks_memory:
+        return False
+    call_say(call, g.out.start, g.out.length, False)
+    return True
+
+
+# -- one look (pop.pxd, "A receive") -----------------------------------------------------------------
+
+cdef bint match_of(Grpc* g, const Asked* a, Wanted* wanted) noexcept nogil:
+    cdef PullRequest pull
+    memcpy(pull.group, a.group, a.group_length)
+    pull.group_length = a.group_length
+    memcpy(pull.topic, a.topic, a.topic_length)
+    pull.topic_length = a.topic_length
+    pull.brings_filter = a.filter_type != SQL                # an SQL one is its settings'
+    pull.version = 0
+    pull.filter_type.length = -1
+    pull.filter.start = a.filter
+    pull.filter.length = a.filter_length
+    pull.filter.escaped = False
+    return wanted_by(g.wants, &pull, wanted)
+
+
+cdef PopQueue* queue_opened(Grpc* g, Pair* pair, int32_t queue_id, int32_t* number,
+                            int64_t* end) noexcept nogil:
+    """NULL: it has no messages yet, or there is no room."""
+    cdef PopPlace place
+    cdef QueueEntry* entry
+    number[0] = queue_find(g.shm, pair.topic, pair.topic_length, queue_id,
+                           queue_hash(pair.topic_hash, queue_id))
+    if number[0] < 0:
+        return NULL
+    entry = &g.shm.queues[number[0]]
+    place.group, place.group_length = pair.group, pair.group_length
+    place.topic, place.topic_length = pair.topic, pair.topic_length
+    place.queue_id = queue_id
+    place.life = load_i64_acquire(&entry.restart_position)
+    place.least = load_i64_acquire(&entry.min_offset)
+    place.end = end[0] = load_i64_acquire(&entry.max_offset)
+    place.committed = pair.committed[queue_id]
+    place.start = 0 if place.least == 0 else max(place.end - 1, place.least)
+    place.fifo = pair.fifo
+    return pop_open(&g.pops, &place)
+
+
+cdef bint dead_letter(Grpc* g, Connection* c, const Pair* pair, const RecordView* view,
+                      const PopClaim* claim) noexcept nogil:
+    """GR3. False: later."""
+    cdef Command command
+    cdef int32_t i
+    for i in range(DEAD_MAX):
+        if g.dead[i].offset < 0:
+            break
+    else:
+        return False
+    g.dead[i].pair = <void*>pair
+    g.dead[i].queue_id = view.queue_id
+    g.dead[i].offset = claim.offset
+    g.dead[i].pop_ms = claim.pop_ms
+    g.dead[i].invisible_ms = claim.invisible_ms
+    command_begin(&command, REQUEST_CONSUMER_SEND_MSG_BACK, -1 - i, 0)
+    ask_with_number(&command, literal("offset"), view.log_position)
+    ask_with(&command, literal("group"), pair.group, pair.group_length)
+    ask_with_number(&command, literal("delayLevel"), DEAD_BACK)
+    ask_with(&command, literal("originTopic"), pair.topic, pair.topic_length)
+    if front_command(g.handler, c, &command, NULL, 0, 0) != HANDLED:
+        g.dead[i].offset = -1
+        return False
+    return True
+
+
+cdef int32_t deliver(Grpc* g, Connection* c, Call* call, const Pair* pair, PopQueue* q,
+                     PopBatch* batch, const Found* found, int64_t* at, int32_t told) noexcept nogil:
+    """
+    Hands out what a look at a queue found, from offset at[0] on; at[0] becomes the first offset that
+    is not delivered. Returns how many messages.
+    """
+    cdef int32_t i, count = 0
+    cdef int64_t offset
+    cdef PopClaim claim
+    cdef RecordView view
+    for i in range(found.count):
+        offset = load_i64(found.records[i] + RECORD_QUEUE_OFFSET)
+        if offset > at[0] and offset > q.next:
+            pop_pass(&g.pops, q, offset)
+        if not pop_take(&g.pops, q, batch, offset, &claim):
+            break
+        at[0] = offset + 1
+        if claim.exceeded:
+            if record_parse(found.records[i], found.sizes[i], &view) == PARSE_RECORD:
+                dead_letter(g, c, pair, &view, &claim)
+            continue
+        if told + count == 0:
+            say_receive_status(g, call, STATUS_OK, "OK")
+        if say_message(g, call, pair, found.records[i], found.sizes[i], &claim, batch.pop_ms):
+            count += 1
+    return count
+
+
+cdef int64_t last_position(const Found* found, int64_t end) noexcept nogil:
+    """Of the last record below offset `end`."""
+    cdef int32_t i = found.count - 1
+    while i > 0 and load_i64(found.records[i] + RECORD_QUEUE_OFFSET) >= end:
+        i -= 1
+    return load_i64(found.records[i] + RECORD_LOG_POSITION)
+
+
+cdef int32_t look_in_queue(Grpc* g, Connection* c, Call* call, Pair* pair, int32_t queue_id,
+                           const Asked* a, const Wanted* wanted, PopBatch* batch,
+                           int32_t told) noexcept nogil:
+    """How many messages it gave."""
+    cdef int32_t number, count = 0, got
+    cdef int64_t end, offset, at, fresh
+    cdef PopQueue* q = queue_opened(g, pair, queue_id, &number, &end)
+    cdef Portion portion
+    cdef Found found
+    if q == NULL or pop_enter(&g.pops, q, batch) == POP_BLOCKED:
+        return 0
+    portion.replays = False
+    while told + count < a.batch and takes_output(g.door.transport, c):
+        offset = pop_peek(&g.pops, q, batch, end)
+        if offset < 0:
+            return count
+        fresh = q.next
+        portion.count_max = a.batch - told - count if offset >= q.next else 1
+        scan(g.reader, number, offset, end if offset >= q.next else offset + 1, &portion,
+             &wanted.match, False, &found)
+        if found.examined == 0:
+            return count               # it cannot be read now; a damaged one is in the log
+        at = offset
+        got = deliver(g, c, call, pair, q, batch, &found, &at, told + count)
+        count += got
+        if offset >= fresh and at > offset and found.count > 0:
+            pop_prove(&g.pops, q, last_position(&found, at))
+        if offset < q.next and at == offset:
+            if found.count > 0:
+                return count           # no memory
+            pop_settle(&g.pops, q, batch, offset)
+        elif found.count == 0 or at > load_i64(found.records[found.count - 1]
+                                               + RECORD_QUEUE_OFFSET):
+            if offset + found.examined > q.next:
+                pop_pass(&g.pops, q, offset + found.examined)
+        else:
+            return count
+    return count
+
+
+cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a,
+                  bint* known) noexcept nogil:
+    """One look at all queues of a receive; known: whether its filter is."""
+    cdef Session* s = call.session
+    cdef PopClock clock = pop_clock(g)
+    cdef PopBatch batch
+    cdef Wanted wanted
+    cdef int32_t i, queue_id, count = 0
+    known[0] = match_of(g, a, &wanted)
+    if not known[0]:
+        return 0
+    if a.renew and s.pop_client == NO_CLIENT:
+        s.pop_client = pop_client_open(&g.pops)
+    batch.client = s.pop_client if a.renew else NO_CLIENT
+    batch.invisible_ms = RENEWED_MS if a.renew else <int32_t>a.invisible_ms
+    batch.attempts_max = pair.attempts_max
+    batch.renew = a.renew and batch.client != NO_CLIENT
+    batch.attempt_id = a.attempt_id
+    batch.attempt_length = a.attempt_length
+    pop_batch(&g.pops, &batch, &clock)
+    if pair.fifo and 0 <= a.queue_id < pair.queue_count:
+        count = look_in_queue(g, c, call, pair, a.queue_id, a, &wanted, &batch, 0)
+    else:
+        pair.turn += 1
+        for i in range(pair.queue_count):
+            queue_id = <int32_t>((<unsigned int>pair.turn + i) % <unsigned int>pair.queue_count)
+            count += look_in_queue(g, c, call, pair, queue_id, a, &wanted, &batch, count)
+            if count >= a.batch:
+                break
+    filter_drop(&g.wants.filters, wanted.match.filter)
+    if count > 0:
+        end_receive(g, call)
+    return count
+
+
+# -- receives ----------------------------------------------------------------------------------------
+
+cdef bint wrong_with_receive(Grpc* g, Call* call, Asked* a) noexcept nogil:
+    if not 1 <= a.topic_length <= TOPIC_LENGTH_MAX:
+        refuse_receive(g, call, STATUS_ILLEGAL_TOPIC, "message_queue.topic: expected 1 to 127 bytes")
+    elif not 1 <= a.group_length < GROUP_BYTES_MAX:
+        refuse_receive(g, call, STATUS_ILLEGAL_CONSUMER_GROUP, "group: expected 1 to 255 bytes")
+    elif not a.renew and not INVISIBLE_MIN_MS <= a.invisible_ms <= POP_INVISIBLE_MAX_MS:
+        refuse_receive(g, call, STATUS_ILLEGAL_INVISIBLE_TIME,
+                       "invisible_duration: expected 10 seconds to 12 hours")
+    elif a.batch < 0 or a.poll_ms < -1:
+        refuse_receive(g, call, STATUS_BAD_REQUEST,
+                       "batch_size, long_polling_timeout: expected 0 or more")
+    else:
+        return False
+    return True
+
+
+cdef int64_t wait_of(Grpc* g, const Call* call, const Asked* a) noexcept nogil:
+    """Until when it may wait (steady ms): as it says, 20 s at most, and not beyond its deadline."""
+    cdef int64_t since_ms = call.since_us // 1000
+    cdef int64_t most = POLL_MAX_MS
+    if call.timeout_ms >= 0:
+        most = min(most, max(call.timeout_ms - POLL_SPARE_MS, <int64_t>0))
+    return since_ms + (min(a.poll_ms, most) if a.poll_ms >= 0 else most)
+
+
+cdef void look_or_wait(Grpc* g, Connection* c, Call* call, Pair* pair,
+                       Asked* a) noexcept nogil:
+    cdef int64_t until_ms = wait_of(g, call, a)
+    cdef bint known
+    a.batch = min(max(a.batch, 1), BATCH_MAX)
+    if look(g, c, call, pair, a, &known):
+        return
+    if not known:
+        refuse_receive(g, call, STATUS_ILLEGAL_FILTER_EXPRESSION,
+                       "filter_expression: it is not the one of the client's settings, or has too many tags")
+    elif until_ms <= g.door.transport.steady_ms:
+        refuse_receive(g, call, STATUS_MESSAGE_NOT_FOUND, "no new message")
+    elif not waiting_add(pair, call, c.id, until_ms):
+        refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS, "polling full")
+    else:
+        g.pairs.next_ms = min(g.pairs.next_ms, until_ms)
+        await_queues(g, pair)
+
+
+cdef void await_queues(Grpc* g, Pair* pair) noexcept nogil:
+    """pairs GP2"""
+    cdef int32_t i, number
+    cdef PopQueue* q
+    for i in range(pair.queue_count):
+        number = queue_find(g.shm, pair.topic, pair.topic_length, i,
+                            queue_hash(pair.topic_hash, i))
+        if number < 0:
+            g.waits_for_births = True
+            continue
+        store_u8_release(&g.interest[number], 1)
+        q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length, i)
+        if q == NULL or load_i64_acquire(&g.shm.queues[number].max_offset) > q.next:
+            pair_wake(&g.pairs, pair)
+
+
+cdef int serve_receive(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                       int64_t length) noexcept nogil:
+    cdef Asked a
+    cdef Pair* pair
+    if not read_receive(&a, message, length):
+        refuse_receive(g, call, STATUS_BAD_REQUEST, "the request is broken")
+        return HANDLED
+    if wrong_with_receive(g, call, &a):
+        return HANDLED
+    pair = pair_open(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
+    if pair == NULL:
+        refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS,
+                       "too many pairs of groups and topics are received from")
+        return HANDLED
+    if pair.asked_ms == 0 or g.door.transport.steady_ms - pair.asked_ms > REFRESH_MS:      # pairs GP1
+        return ask(g, c, call, message, length)
+    look_or_wait(g, c, call, pair, &a)
+    return HANDLED
+
+
+cdef void follow_resets(Grpc* g, Pair* pair) noexcept nogil:
+    """pairs GP4"""
+    cdef int32_t i
+    cdef int64_t offset
+    cdef PopQueue* q
+    for i in range(pair.queue_count):
+        q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length, i)
+        offset = pair.committed[i]
+        if q == NULL or offset < 0:
+            continue
+        if offset > q.told or offset < pair.told[i]:
+            pop_moved(&g.pops, q, offset)
+            pair.told[i] = offset
+        else:
+            pair.told[i] = q.told
+
+
+cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexcept nogil:
+    cdef Asked a
+    cdef Pair* pair
+    cdef PbReader r, inner
+    cdef int32_t count = 0
+    if not read_receive(&a, call.input + PREFIX, call.input_length - PREFIX):
+        return
+    pair = pair_open(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
+    if pair == NULL:
+        return
+    pb_open(&r, said.body, said.body_length)
+    while pb_next(&r):
+        if r.number == 1:
+            inner = pb_inside(&r)
+            while pb_next(&inner):
+                if inner.number == 1 and inner.value != STATUS_OK:
+                    call_say(call, said.body, said.body_length, False)
+                    end_receive(g, call)
+                    return
+        elif r.number == 2:
+            pair.fifo = r.value != 0
+        elif r.number == 3:
+            pair.attempts_max = <int32_t>r.value
+        elif r.number == 4 and count < QUEUES_MAX:
+            pair.committed[count] = <int64_t>r.value
+            count += 1
+    pair.queue_count = count
+    pair.asked_ms = g.door.transport.steady_ms
+    follow_resets(g, pair)
+    look_or_wait(g, c, call, pair, &a)
+
+
+cdef void await_queues_again(Grpc* g, Pair* pair) noexcept nogil:
+    """The queues were looked at behind their marks, so none has to be looked at once more."""
+    cdef int32_t i, number
+    for i in range(pair.queue_count):
+        number = queue_find(g.shm, pair.topic, pair.topic_length, i,
+                            queue_hash(pair.topic_hash, i))
+        if number >= 0:
+            store_u8_release(&g.interest[number], 1)
+
+
+cdef bint receive_again(Grpc* g, Connection* c, Call* call, Pair* pair) noexcept nogil:
+    cdef Asked a
+    cdef bint known
+    read_receive(&a, call.input + PREFIX, call.input_length - PREFIX)
+    a.batch = min(max(a.batch, 1), BATCH_MAX)
+    if look(g, c, call, pair, &a, &known):
+        return True
+    await_queues_again(g, pair)
+    return False

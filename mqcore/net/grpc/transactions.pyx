@@ -1,0 +1,115 @@
+"""Ends of transactions, and questions about them."""
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp, strlen
+
+from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK
+from mqcore.net.grpc.answers cimport call_say
+from mqcore.net.grpc.asking cimport ask_with, ask_with_number
+from mqcore.net.grpc.calls cimport say_status
+from mqcore.net.grpc.messages cimport Delivery, put_message
+from mqcore.net.grpc.methods cimport (
+    STATUS_INTERNAL_SERVER_ERROR,
+    STATUS_INVALID_TRANSACTION_ID,
+    STATUS_OK,
+)
+from mqcore.net.grpc.protobuf cimport (
+    PB_BYTES,
+    PbReader,
+    pb_begin,
+    pb_end,
+    pb_inside,
+    pb_next,
+    pb_open,
+    pb_put_bytes,
+)
+from mqcore.net.grpc.sends cimport TRANSACTION_ID_LENGTH, put_place, transaction_place
+from mqcore.net.remoting.command cimport Command, command_begin
+from mqcore.net.requests cimport HANDLED
+from mqcore.net.serving.handler cimport front_command
+from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
+from mqcore.text cimport literal
+from mqcore.wire.codes cimport REQUEST_END_TRANSACTION
+from mqcore.wire.header cimport Text, text_i64
+
+cdef enum:
+    COMMIT = 1
+    ROLLBACK = 2
+    FROM_CHECK = 2                     # a TransactionSource
+
+
+cdef int serve_end_transaction(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                               int64_t length) noexcept nogil:
+    cdef PbReader r, inner
+    cdef Command command
+    cdef const uint8_t* topic = message
+    cdef const uint8_t* id = message
+    cdef const uint8_t* transaction = message
+    cdef int32_t topic_length = 0, id_length = 0, transaction_length = 0, resolution = 0, source = 0
+    cdef int64_t position, offset
+    pb_open(&r, message, length)
+    while pb_next(&r):
+        if r.number == 1:
+            inner = pb_inside(&r)
+            while pb_next(&inner):
+                if inner.number == 2 and inner.kind == PB_BYTES:
+                    topic, topic_length = inner.bytes, inner.length
+        elif r.number == 2 and r.kind == PB_BYTES:
+            id, id_length = r.bytes, r.length
+        elif r.number == 3 and r.kind == PB_BYTES:
+            transaction, transaction_length = r.bytes, r.length
+        elif r.number == 4:
+            resolution = <int32_t>r.value
+        elif r.number == 5:
+            source = <int32_t>r.value
+    if r.broken or transaction_length == 0:
+        say_status(g, call, STATUS_INVALID_TRANSACTION_ID, "transaction_id: it is missing")
+        return HANDLED
+    if not transaction_place(transaction, transaction_length, &position, &offset):
+        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,
+                   "transaction_id: no half message of this broker has it")
+        return HANDLED
+    if resolution != COMMIT and resolution != ROLLBACK:
+        say_status(g, call, STATUS_OK, "OK")         # not known yet: it is asked about later
+        return HANDLED
+    command_begin(&command, REQUEST_END_TRANSACTION, call.id, 0)
+    ask_with(&command, literal("producerGroup"), topic, topic_length)      # as the half message has it
+    ask_with_number(&command, literal("tranStateTableOffset"), offset)
+    ask_with_number(&command, literal("commitLogOffset"), position)
+    ask_with_number(&command, literal("commitOrRollback"),
+                    SYS_FLAG_COMMIT if resolution == COMMIT else SYS_FLAG_ROLLBACK)
+    if source == FROM_CHECK:
+        ask_with(&command, literal("fromTransactionCheck"), <const uint8_t*>"true", 4)
+    ask_with(&command, literal("msgId"), id, id_length)
+    ask_with(&command, literal("transactionId"), id, id_length)
+    return front_command(g.handler, c, &command, NULL, 0, length)
+
+
+cdef bint number_of(const Said* said, const char* name, int64_t* number) noexcept nogil:
+    cdef int32_t i
+    cdef const Text* text
+    for i in range(said.fields.count):
+        text = &said.fields.fields[i].name
+        if <size_t>max(text.length, 0) == strlen(name) and (
+                memcmp(text.start, name, text.length) == 0):
+            return text_i64(&said.fields.fields[i].value, number)
+    return False
+
+
+cdef void ask_producer(Grpc* g, Call* telemetry, const Said* said) noexcept nogil:
+    cdef RecordView view
+    cdef Delivery delivery
+    cdef int64_t position, offset, begun
+    cdef uint8_t transaction[TRANSACTION_ID_LENGTH]
+    if not number_of(said, "commitLogOffset", &position) or not number_of(
+            said, "tranStateTableOffset", &offset) or record_parse(
+            said.body, said.body_length, &view) != PARSE_RECORD:
+        return                         # the next round asks once more
+    put_place(transaction, position, offset)
+    delivery.handle = NULL
+    delivery.attempt = 0
+    g.out.length = 0
+    begun = pb_begin(&g.out, 5)
+    put_message(&g.out, 1, said.body, &view, &delivery)
+    pb_put_bytes(&g.out, 2, transaction, TRANSACTION_ID_LENGTH)
+    pb_end(&g.out, begun)
+    call_say(telemetry, g.out.start, g.out.length, False)

@@ -1,0 +1,205 @@
+"""What receives do at the end of each turn, and at both ends of the process."""
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+
+from mqcore.atomics cimport load_i32_acquire
+from mqcore.layout cimport QueueEntry
+from mqcore.net.grpc.calls cimport Grpc, pop_clock
+from mqcore.net.grpc.methods cimport STATUS_MESSAGE_NOT_FOUND
+from mqcore.net.grpc.pairs cimport (
+    PAIR_BUCKETS,
+    Pair,
+    HeldReceive,
+    pair_find,
+    pair_wake,
+    topic_woken,
+    waiting_end,
+)
+from mqcore.net.grpc.receives cimport receive_again, refuse_receive
+from mqcore.net.grpc.streams cimport Call
+from mqcore.net.serving.offset_commits cimport OFFSET_COMMITS_MAX, note_offset_commit
+from mqcore.net.transport.transport cimport LIFE_OPEN, Connection, connection_find
+from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.store.pop.journal cimport pop_compact, pop_flush
+from mqcore.store.pop.journal_read cimport pop_journal_open
+from mqcore.store.pop.pop cimport (
+    pop_client_close,
+    pop_expire,
+    pop_next_commit,
+    pop_next_due,
+    pop_next_woken,
+)
+from mqcore.store.pop.queues cimport pop_begin, pop_confirm, pop_end, pop_forget
+from mqcore.store.pop.state cimport POP_MESSAGES_MAX, POP_QUEUES_MAX, PopClock, PopQueue
+from mqcore.store.queue.consume_queue cimport entry_decode, queue_read
+
+cdef enum:
+    EXPIRE_AT_ONCE = 4096
+    COMPACT_BYTES = 64 << 10
+    COMMIT_MS = 100
+
+
+cdef bint pops_open(Grpc* g, const char* journal) noexcept nogil:
+    cdef PopClock clock = pop_clock(g)
+    if not pop_begin(&g.pops, POP_QUEUES_MAX, POP_MESSAGES_MAX):
+        return False
+    g.pairs.next_ms = INT64_MAX
+    g.journal_error = pop_journal_open(&g.pops, journal, g.boot, &clock)
+    confirm_queues(g)
+    return True
+
+
+cdef void confirm_queues(Grpc* g) noexcept nogil:
+    """The state that was read counts where the log has what it knows (pop PO11)."""
+    cdef int32_t i, number
+    cdef PopQueue* q
+    cdef const uint8_t* topic
+    for i in range(g.pops.queue_room):
+        q = g.pops.queues[i]
+        if q == NULL:
+            continue
+        topic = q.names + q.group_length
+        number = queue_find(g.shm, topic, q.topic_length, q.queue_id,
+                            queue_hash(name_hash(topic, q.topic_length, 0), q.queue_id))
+        if number < 0:
+            pop_forget(&g.pops, q)
+        else:
+            pop_confirm(&g.pops, q, position_of(g, number, q.proof_offset))
+
+
+cdef int64_t position_of(Grpc* g, int32_t number, int64_t offset) noexcept nogil:
+    """Of the record at an offset; -1: the queue has no entry there."""
+    if offset < 0 or queue_read(&g.reader.queues, number, offset, 1, g.reader.entries) != 1:
+        return -1
+    return entry_decode(g.reader.entries).log_position
+
+
+cdef void pops_close(Grpc* g) noexcept nogil:
+    cdef PopClock clock = pop_clock(g)
+    pop_flush(&g.pops, &clock)
+    pop_end(&g.pops)
+
+
+cdef void queue_arrived(void* top, int32_t queue) noexcept nogil:
+    cdef Grpc* g = <Grpc*>top
+    cdef QueueEntry* entry = &g.shm.queues[queue]
+    topic_woken(&g.pairs, entry.topic, entry.topic_length)
+
+
+cdef void look_at_woken(Grpc* g, Pair* pair) noexcept nogil:
+    """Its waiting receives, the oldest first, until one finds nothing."""
+    cdef HeldReceive* one
+    cdef Call* call
+    cdef Connection* c
+    while pair.first != NULL:
+        one = pair.first
+        call = one.call
+        c = connection_find(g.door.transport, one.connection)
+        if c == NULL or c.life != LIFE_OPEN:
+            return                     # its end comes in this turn
+        if not receive_again(g, c, call, pair):
+            return
+        waiting_end(call)
+
+
+cdef void end_due(Grpc* g) noexcept nogil:
+    """HeldReceive receives whose time is over; when the next one is due."""
+    cdef int64_t now_ms = g.door.transport.steady_ms
+    cdef int32_t i
+    cdef Pair* pair
+    cdef HeldReceive* one
+    cdef HeldReceive* after
+    cdef Call* call
+    if now_ms < g.pairs.next_ms:
+        return
+    g.pairs.next_ms = INT64_MAX
+    for i in range(PAIR_BUCKETS):
+        pair = g.pairs.of_group[i]
+        while pair != NULL:
+            one = pair.first
+            while one != NULL:
+                after = one.after
+                if one.until_ms <= now_ms:
+                    call = one.call
+                    waiting_end(call)
+                    refuse_receive(g, call, STATUS_MESSAGE_NOT_FOUND, "no new message")
+                else:
+                    g.pairs.next_ms = min(g.pairs.next_ms, one.until_ms)
+                one = after
+            pair = pair.next_of_group
+
+
+cdef void give_up_clients(Grpc* g, const PopClock* clock) noexcept nogil:
+    cdef int32_t i = 0
+    while i < g.leaving_count:
+        if clock.steady_ms < g.leaving[i].until_ms or pop_client_close(
+                &g.pops, g.leaving[i].client, clock, EXPIRE_AT_ONCE):
+            i += 1
+            continue
+        g.leaving_count -= 1
+        g.leaving[i] = g.leaving[g.leaving_count]
+
+
+cdef void give_up_clients_now(Grpc* g) noexcept nogil:
+    cdef PopClock clock = pop_clock(g)
+    give_up_clients(g, &clock)
+
+
+cdef void commit(Grpc* g) noexcept nogil:
+    cdef int64_t offset
+    cdef PopQueue* q
+    while g.commits.count < OFFSET_COMMITS_MAX:
+        q = pop_next_commit(&g.pops, &offset)
+        if q == NULL:
+            return
+        note_offset_commit(g.commits, q.names, q.group_length, q.names + q.group_length,
+                           q.topic_length, q.queue_id, offset)
+
+
+cdef void pops_turn(Grpc* g) noexcept nogil:
+    cdef PopClock clock = pop_clock(g)
+    cdef PopQueue* q
+    cdef Pair* pair
+    if g.births_seen != load_i32_acquire(&g.shm.head.queue_count) and g.waits_for_births:
+        g.births_seen = load_i32_acquire(&g.shm.head.queue_count)
+        wake_all(g)
+    while pop_expire(&g.pops, &clock, EXPIRE_AT_ONCE) == EXPIRE_AT_ONCE:
+        pass
+    while True:
+        q = pop_next_woken(&g.pops)
+        if q == NULL:
+            break
+        pair = pair_find(&g.pairs, q.names, q.group_length, q.names + q.group_length,
+                         q.topic_length)
+        if pair != NULL:
+            pair_wake(&g.pairs, pair)
+    while g.pairs.woken != NULL:
+        pair = g.pairs.woken
+        g.pairs.woken = pair.next_woken
+        pair.woken = False
+        look_at_woken(g, pair)
+    end_due(g)
+    if clock.steady_ms - g.commit_ms >= COMMIT_MS:
+        g.commit_ms = clock.steady_ms
+        commit(g)
+        give_up_clients(g, &clock)
+        pop_compact(&g.pops, &clock, COMPACT_BYTES)
+    g.journal_error = pop_flush(&g.pops, &clock)                         # acks GR2
+    g.due_ms = min(g.pairs.next_ms, pop_next_due(&g.pops))
+
+
+cdef void wake_all(Grpc* g) noexcept nogil:
+    """A queue was born: receives of its topic look for it."""
+    cdef int32_t i
+    cdef Pair* pair
+    g.waits_for_births = False
+    for i in range(PAIR_BUCKETS):
+        pair = g.pairs.of_group[i]
+        while pair != NULL:
+            if pair.first != NULL:
+                pair_wake(&g.pairs, pair)
+                g.waits_for_births = True
+            pair = pair.next_of_group
+
+
+cdef void receive_gone(Call* call) noexcept nogil:
+    waiting_end(call)

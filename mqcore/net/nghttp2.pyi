@@ -1,0 +1,6 @@
+NAMES: tuple[str, ...]
+FOLDER: str
+
+class Nghttp2Error(OSError): ...
+
+def version() -> str: ...
