@@ -15,10 +15,12 @@ from mqcore.net.grpc.methods cimport (
     METHOD_ACK_MESSAGE,
     METHOD_CHANGE_INVISIBLE,
     METHOD_END_TRANSACTION,
+    METHOD_HEARTBEAT,
     METHOD_RECEIVE_MESSAGE,
     METHOD_SEND_MESSAGE,
     METHOD_TELEMETRY,
     STATUS_CLIENT_ID_REQUIRED,
+    STATUS_HA_NOT_AVAILABLE,
     method_of,
     method_streams,
     status_of,
@@ -148,6 +150,11 @@ cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
                    "x-mq-client-id: expected 1 to 255 characters")
         if method_streams(call.method):
             call_end(call, GRPC_INVALID_ARGUMENT, "x-mq-client-id is missing")
+        return HANDLED
+    if g.handler.sends.appends.slave and call.method != METHOD_TELEMETRY and (
+            call.method != METHOD_HEARTBEAT):
+        say_status(g, call, STATUS_HA_NOT_AVAILABLE,
+                   "service not available now: this broker follows another one")
         return HANDLED
     if call.method == METHOD_SEND_MESSAGE:
         return serve_send_message(g, c, call, message, length)

@@ -9,7 +9,8 @@
 #   HT4  Bytes are fed FEED_BYTES at a time, so that a connection gives way to others in the middle of
 #        a read (work N9); a frame costs FRAME_WORK, whatever it holds.
 #   HT5  Frames that nothing is made of (resets, settings, pings, empty ones) are counted: a connection
-#        that sends IDLE_FRAMES_MAX more such frames than IDLE_FRAMES_A_CALL for each call is closed.
+#        that sends IDLE_FRAMES_MAX more such frames than IDLE_FRAMES_A_CALL for each call is closed. So is
+#        one with UNKNOWN_BYTES_MAX of frames that nghttp2 does not know, of which it says nothing.
 #   HT6  The fields of a request are no more than FIELDS_BYTES_MAX, and a request no longer than
 #        the largest message with its properties: else it is refused, and its bytes are passed over.
 #   HT7  What a peer does not read stays in nghttp2 and in the calls; it counts (HT3), and is handed

@@ -42,6 +42,8 @@ cdef enum:
     FIELD_COST = 32                    # of each, beside its bytes (RFC 9113, 6.5.2)
     IDLE_FRAMES_MAX = 10_000           # HT5
     IDLE_FRAMES_A_CALL = 8
+    UNKNOWN_BYTES_MAX = 256 << 10
+    FRAME_HEAD = 9                     # bytes
     CALL_WINDOW_BYTES = 1 << 20             # of a call
     CONNECTION_WINDOW_BYTES = 8 << 20
     SETTINGS = 3                       # that are said
@@ -142,6 +144,7 @@ cdef void list_whole(Call* call) noexcept nogil:
 cdef int on_begin_frame(void* http2, const Http2Head* head, void* user) noexcept nogil:
     cdef Session* s = <Session*>user
     s.door.transport.work += FRAME_WORK
+    s.unknown_bytes -= FRAME_HEAD + <int64_t>head.length
     if head.type != FRAME_HEADERS and (head.type != FRAME_DATA or head.length == 0):
         s.idle_frames += 1                                               # HT5
         if s.idle_frames > IDLE_FRAMES_MAX:
@@ -314,6 +317,7 @@ cdef Session* session_begin(Door* door, Connection* c) noexcept nogil:
         return NULL
     s.connection = c
     s.door = door
+    s.unknown_bytes = -<int64_t>strlen(PREFACE)
     s.pop_client = -1
     session_memory(s, &memory)
     if door.library.session_server_new3(&s.http2, door.callbacks, s, door.option, &memory) != 0:
@@ -441,6 +445,12 @@ cdef int64_t session_bytes(Door* door, Connection* c, uint8_t* data,
             end_broken(s)
             return -1
         at += taken
+        s.unknown_bytes += taken
+        t.work += taken >> 1
+        if s.unknown_bytes > UNKNOWN_BYTES_MAX:
+            s.idle_frames = IDLE_FRAMES_MAX + 1
+            end_broken(s)
+            return -1
         session_pends(s)
         result = serve_whole(s)
         if result == HANDLE_CLOSE:

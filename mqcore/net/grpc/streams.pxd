@@ -61,6 +61,7 @@ cdef struct Session:
     Call* whole_first                  # session HT2
     Call* whole_last
     int64_t idle_frames                # session HT5
+    int64_t unknown_bytes              # fed, less those of known frames; negative: some are to come
     int32_t pop_client                 # its number in the state of POP; -1: none yet
 
 # The room above. All members are set before the first connection.
