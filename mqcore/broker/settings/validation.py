@@ -13,6 +13,7 @@ from mqcore.broker.settings.exposure import is_loopback
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
 from mqcore.broker.settings.values import Values
 from mqcore.layout import EXEMPT_MAX
+from mqcore.participants import SERVING
 from mqcore.replication.role import Role
 from mqcore.store.paths import folder_name_trouble
 from mqcore.tls.settings import SECRETS
@@ -125,6 +126,8 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         refuse("http.otlp_endpoint", "http://host:port or https://host:port, and a path if need be")
     if settings.grpc.enable and settings.grpc.listen_port in _ports(settings):
         refuse("grpc.listen_port", "a port that the broker does not use itself")
+    if settings.grpc.enable and settings.processes.serving_count >= SERVING.count_max:
+        refuse("processes.serving_count", f"at most {SERVING.count_max - 1} with grpc.enable")
     if settings.grpc.enable and settings.acl.enable:
         refuse("grpc.enable", "false where acl.enable is on: signatures of gRPC clients are not "
                "verified yet, and without them everybody could send and receive")

@@ -76,6 +76,7 @@ cdef enum:
     POLL_MAX_MS = 20_000
     POLL_SPARE_MS = 500                # of a call's time, for its answer
     DEAD_BACK = -1                     # delay level of what goes to the dead letters
+    RECEIVE_BYTES_MAX = 4 << 20         # of one receive; one message more may come
     SQL = 2                            # a FilterType
 
 # -- what is asked -----------------------------------------------------------------------------------
@@ -290,7 +291,8 @@ cdef int32_t look_in_queue(Grpc* g, Connection* c, Call* call, Pair* pair, int32
     if q == NULL or pop_enter(&g.pops, q, batch) == POP_BLOCKED:
         return 0
     portion.replays = False
-    while told + count < a.batch and takes_output(g.door.transport, c):
+    while told + count < a.batch and call.output_end - call.output_start < RECEIVE_BYTES_MAX and (
+            takes_output(g.door.transport, c)):
         offset = pop_peek(&g.pops, q, batch, end)
         if offset < 0:
             return count

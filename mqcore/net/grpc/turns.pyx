@@ -17,7 +17,12 @@ from mqcore.net.grpc.pairs cimport (
 from mqcore.net.grpc.receives cimport receive_again, refuse_receive
 from mqcore.net.grpc.streams cimport Call
 from mqcore.net.serving.offset_commits cimport OFFSET_COMMITS_MAX, note_offset_commit
-from mqcore.net.transport.transport cimport LIFE_OPEN, Connection, connection_find
+from mqcore.net.transport.transport cimport (
+    LIFE_OPEN,
+    Connection,
+    connection_find,
+    takes_output,
+)
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.pop.journal cimport pop_compact, pop_flush
 from mqcore.store.pop.journal_read cimport pop_journal_open
@@ -86,19 +91,20 @@ cdef void queue_arrived(void* top, int32_t queue) noexcept nogil:
 
 
 cdef void look_at_woken(Grpc* g, Pair* pair) noexcept nogil:
-    """Its waiting receives, the oldest first, until one finds nothing."""
-    cdef HeldReceive* one
+    """Its waiting receives, the oldest first, until one finds nothing; passes over slow readers."""
+    cdef HeldReceive* one = pair.first
+    cdef HeldReceive* after
     cdef Call* call
     cdef Connection* c
-    while pair.first != NULL:
-        one = pair.first
+    while one != NULL:
+        after = one.after
         call = one.call
         c = connection_find(g.door.transport, one.connection)
-        if c == NULL or c.life != LIFE_OPEN:
-            return                     # its end comes in this turn
-        if not receive_again(g, c, call, pair):
-            return
-        waiting_end(call)
+        if c != NULL and c.life == LIFE_OPEN and takes_output(g.door.transport, c):
+            if not receive_again(g, c, call, pair):
+                return
+            waiting_end(call)
+        one = after
 
 
 cdef void end_due(Grpc* g) noexcept nogil:

@@ -43,7 +43,7 @@ def serving_count(settings: Settings) -> int:
     clients, the last, if they are served.
     """
     remoting = settings.processes.serving_count or max(1, min(
-        (os.cpu_count() or 1) // 2, SERVING.count_max - 1,
+        (os.cpu_count() or 1) // 2, SERVING.count_max - settings.grpc.enable,
         1 + (memory_bytes() - FIRST_SERVING_BYTES) // SERVING_BYTES))
     return remoting + settings.grpc.enable
 
