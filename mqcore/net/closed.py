@@ -26,6 +26,7 @@ _REASONS: dict[int, str] = {
     CloseReason.CLOSE_TLS_SLOW: "its TLS handshake is not done after {detail} ms",
     CloseReason.CLOSE_TLS_CROWD: "its TLS handshake was the oldest of {detail}",
     CloseReason.CLOSE_TLS_EMPTY: "{detail} bytes of TLS records hold no data",
+    CloseReason.CLOSE_HTTP2: "it does not speak HTTP/2, or sent too many frames without a purpose",
     CloseReason.CLOSE_SILENT: "it said nothing for {detail} ms, and others wanted its place"
                               " ({count})",
 }

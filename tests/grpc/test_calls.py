@@ -197,13 +197,13 @@ def test_names_of_receives(caller: Caller, topic: str, group: str, code: int) ->
 
 
 def test_a_receive_waits_for_a_message(live: GrpcBroker, caller: Caller) -> None:
-    caller.send("Awaited", b"before")
+    caller.send("Awaited", b"before", message_group="one queue")
     _, (before,) = caller.receive("Awaited", "AwaitedGroup")
     caller.ack("Awaited", "AwaitedGroup", before["system_properties"]["receipt_handle"])
     caller.begin("ReceiveMessage", receive_request("Awaited", "AwaitedGroup", wait_s=20))
     with Sender(live.address) as sender:
         began = time.monotonic()
-        sender.send("Awaited", b"now")
+        sender.send("Awaited", b"now", message_group="one queue")
         messages, status = caller.end()
     assert status == 0
     assert time.monotonic() - began < 15              # not when its time is over

@@ -119,6 +119,22 @@ def test_a_call_that_is_given_up_leaves_the_others(live: GrpcBroker) -> None:
         assert asks(client, 2_001) == 20000
 
 
+def test_a_client_without_a_language_gets_settings(live: GrpcBroker) -> None:
+    settings = SHAPES.encode("TelemetryCommand", {
+        "settings": {"client_type": 1, "publishing": {"topics": [{"name": "Honest"}]}}})
+    message = b"\0" + len(settings).to_bytes(4, "big") + settings
+    with Frames(live.address) as client:
+        client.send(frame(HEADERS, call_fields("Telemetry", x_mq_client_id="c"),
+                          flags=END_HEADERS, stream=1))
+        for _ in range(2):
+            client.send(frame(DATA, message, stream=1))
+            answer = client.until(DATA, 1)
+            assert answer is not None
+            said = SHAPES.decode("TelemetryCommand", answer[5:])
+            assert said["status"]["code"] == 20000
+            assert said["settings"]["publishing"]["validate_message_type"]
+
+
 def test_a_stop_says_goodbye(tmp_path_factory: pytest.TempPathFactory) -> None:
     with grpc_broker(tmp_path_factory.mktemp("goodbye")) as broker, \
             Frames(broker.address) as client:

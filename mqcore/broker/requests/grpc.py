@@ -237,7 +237,7 @@ def _client(core: Core, request: Request) -> Client:
     fields = Fields.of(request.command)
     return Client(
         request.connection, fields.text("clientId"),
-        LANGUAGES.get(fields.text("language"), LANGUAGES["OTHER"]), request.command.version,
+        LANGUAGES.get(fields.text_or("language", ""), LANGUAGES["OTHER"]), request.command.version,
         request.remote, request.now_ms, clients.account_of(request))
 
 

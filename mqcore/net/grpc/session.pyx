@@ -18,7 +18,7 @@ from mqcore.net.grpc.streams cimport (
     PREFIX,
 )
 from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_WAIT
-from mqcore.net.transport.close_reasons cimport CLOSE_MEMORY
+from mqcore.net.transport.close_reasons cimport CLOSE_HTTP2, CLOSE_MEMORY, CLOSE_PEER
 from mqcore.net.transport.connections cimport connection_close, connection_stall
 from mqcore.net.transport.memory cimport connection_doom, memory_give, memory_take
 from mqcore.net.transport.output cimport output_room, output_used
@@ -59,7 +59,6 @@ cdef enum:
     # nghttp2
     ERROR_CALLBACK_FAILURE = -902
     ERROR_TEMPORAL = -521              # the stream is reset, the connection stays
-    CLOSE_HTTP2 = 3                    # FrameCloseReason: CLOSE_CODEC
 
 cdef const char* PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -441,15 +440,15 @@ cdef int64_t session_bytes(Door* door, Connection* c, uint8_t* data,
             return at
         taken = door.library.session_mem_recv(s.http2, data + at, min(length - at,
                                                                       <int64_t>FEED_BYTES))
-        if taken < 0 or not door.library.session_want_read(s.http2):
-            end_broken(s)
+        if taken < 0:
+            end_broken(s, CLOSE_HTTP2)
             return -1
         at += taken
         s.unknown_bytes += taken
         t.work += taken >> 1
         if s.unknown_bytes > UNKNOWN_BYTES_MAX:
             s.idle_frames = IDLE_FRAMES_MAX + 1
-            end_broken(s)
+            end_broken(s, CLOSE_HTTP2)
             return -1
         session_pends(s)
         result = serve_whole(s)
@@ -457,6 +456,9 @@ cdef int64_t session_bytes(Door* door, Connection* c, uint8_t* data,
             return -1
         work_charge(t, c, began)
         began = t.work
+        if not door.library.session_want_read(s.http2):
+            end_broken(s, CLOSE_PEER)              # it has said goodbye
+            return -1
     if result == HANDLE_CLOSE:
         return -1
     if result != HANDLED and c.life != LIFE_DOOMED:
@@ -464,13 +466,13 @@ cdef int64_t session_bytes(Door* door, Connection* c, uint8_t* data,
     return at
 
 
-cdef void end_broken(Session* s) noexcept nogil:
+cdef void end_broken(Session* s, int reason) noexcept nogil:
     """It is told why, if it reads; then the connection is closed."""
     cdef Connection* c = s.connection
     if s.idle_frames > IDLE_FRAMES_MAX:
         s.door.library.session_terminate_session(s.http2, ENHANCE_YOUR_CALM)
     pump(s)
-    connection_doom(s.door.transport, c, CLOSE_HTTP2, 0)
+    connection_doom(s.door.transport, c, reason, 0)
 
 
 # -- output ------------------------------------------------------------------------------------------

@@ -14,4 +14,5 @@ cpdef enum CloseReason:
     CLOSE_TLS_SLOW = 16                # a handshake takes too long
     CLOSE_TLS_CROWD = 17               # the oldest of too many handshakes
     CLOSE_TLS_EMPTY = 18               # records without data (tls TL6)
+    CLOSE_HTTP2 = 20                   # its frames are none of HTTP/2, or have no purpose
     CLOSE_SILENT = 19                  # it said nothing, and its place was wanted
