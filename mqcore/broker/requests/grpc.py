@@ -58,6 +58,7 @@ from mqcore.wire.tags import EXPRESSION_SQL92, EXPRESSION_TAG, Subscription, par
 from mqcore.wire.topics import TopicConfig
 
 TOPICS_OF_A_CLIENT_MAX = 4_096
+QUEUES_OF_A_TOPIC_MAX = 1_024          # QUEUES_MAX of mqcore/net/grpc/pairs.pxd
 RECEIVE_BATCH = 32
 LONG_POLLING_MS = 20_000
 # of a group: 1 s, 5 s, 10 s ... as broker.delay_levels have them from the first on (grpc.md 1.7)
@@ -167,7 +168,7 @@ def _topic(core: Core, request: Request, name: str) -> TopicConfig:
 # -- routes ----------------------------------------------------------------------------------------
 
 def _endpoints(core: Core, asked: Message) -> Message:
-    """Where this broker is: as the client says where it came, else as name servers hear of it."""
+    """The address of this broker: the one that the client asked, else the advertised one."""
     came_to: Message = asked.get("endpoints") or {}
     if came_to.get("addresses"):
         return came_to
@@ -365,6 +366,10 @@ def _receive_start(core: Core, request: Request, asked: Message) -> Answered:
         raise Refused(StatusCode.FORBIDDEN, f"the group {group} may not consume")
     if not core.settings.broker.permission & topic.perm & PERM_READ:
         raise Refused(StatusCode.FORBIDDEN, f"no queue of the topic {topic.name} may be read")
+    if topic.read_queue_count > QUEUES_OF_A_TOPIC_MAX:
+        raise Refused(StatusCode.INTERNAL_SERVER_ERROR, f"the topic {topic.name} has "
+                      f"{topic.read_queue_count} queues: clients of gRPC receive from at most "
+                      f"{QUEUES_OF_A_TOPIC_MAX}")
     committed = [core.offsets.committed(group, topic.name, queue)
                  for queue in range(topic.read_queue_count)]
     return _ok("ReceiveStart", fifo=is_fifo(core, group), attempts_max=config.retry_times_max + 1,

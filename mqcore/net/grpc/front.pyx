@@ -54,7 +54,7 @@ from mqcore.wire.header cimport text_copy
 from mqcore.net.grpc.transactions cimport ask_producer, serve_end_transaction
 from mqcore.net.grpc.turns cimport (
     LEAVE_MS,
-    give_up_clients_now,
+    give_up_first,
     pops_close,
     pops_open,
     pops_turn,
@@ -188,8 +188,7 @@ cdef void client_leaves(Grpc* g, const Connection* c) noexcept nogil:
     if s == NULL or s.pop_client < 0:
         return
     if g.leaving_count == LEAVING_MAX:
-        g.leaving[0].until_ms = 0      # the place of one that left long ago
-        give_up_clients_now(g)
+        give_up_first(g)
     g.leaving[g.leaving_count].client = s.pop_client
     g.leaving[g.leaving_count].until_ms = g.door.transport.steady_ms + LEAVE_MS
     g.leaving_count += 1

@@ -12,5 +12,5 @@ cdef void pops_close(Grpc* g) noexcept nogil
 cdef void pops_turn(Grpc* g) noexcept nogil
 cdef void queue_arrived(void* top, int32_t queue) noexcept nogil
 cdef void receive_gone(Call* call) noexcept nogil
-# Clients that left LEAVE_MS ago: their messages are visible soon.
-cdef void give_up_clients_now(Grpc* g) noexcept nogil
+# A place of `leaving` is free: the messages of the client that had it are visible soon.
+cdef void give_up_first(Grpc* g) noexcept nogil

@@ -145,9 +145,12 @@ cdef void give_up_clients(Grpc* g, const PopClock* clock) noexcept nogil:
         g.leaving[i] = g.leaving[g.leaving_count]
 
 
-cdef void give_up_clients_now(Grpc* g) noexcept nogil:
+cdef void give_up_first(Grpc* g) noexcept nogil:
     cdef PopClock clock = pop_clock(g)
-    give_up_clients(g, &clock)
+    while pop_client_close(&g.pops, g.leaving[0].client, &clock, EXPIRE_AT_ONCE):
+        pass
+    g.leaving_count -= 1
+    g.leaving[0] = g.leaving[g.leaving_count]
 
 
 cdef void commit(Grpc* g) noexcept nogil:
