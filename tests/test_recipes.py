@@ -229,7 +229,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             target.symlink_to(ROOT / name)
         elif (ROOT / name).exists():
             shutil.copy(ROOT / name, target, follow_symlinks=False)
-    (folder / "mqcore/processes").symlink_to(folder / "workers")       # as it is installed
+    (folder / "mqcore/processes").symlink_to(folder / "workers")       # the installed name
     for edit in EDITS:
         path = folder / edit.file
         path.parent.mkdir(exist_ok=True)
