@@ -59,7 +59,6 @@ typedef int (*mq_http2_close_t)(void *, int32_t, uint32_t, void *);
 /* result, name (without nghttp2_), parameters */
 #define MQ_NGHTTP2_FUNCTIONS(X) \
   X(int, session_callbacks_new, (void **callbacks)) \
-  X(void, session_callbacks_del, (void *callbacks)) \
   X(void, session_callbacks_set_on_begin_frame_callback, (void *, mq_http2_begin_frame_t)) \
   X(void, session_callbacks_set_on_begin_headers_callback, (void *, mq_http2_frame_t)) \
   X(void, session_callbacks_set_on_header_callback, (void *, mq_http2_header_t)) \
@@ -67,10 +66,6 @@ typedef int (*mq_http2_close_t)(void *, int32_t, uint32_t, void *);
   X(void, session_callbacks_set_on_data_chunk_recv_callback, (void *, mq_http2_chunk_t)) \
   X(void, session_callbacks_set_on_stream_close_callback, (void *, mq_http2_close_t)) \
   X(int, option_new, (void **option)) \
-  X(void, option_del, (void *option)) \
-  X(void, option_set_no_auto_window_update, (void *option, int yes)) \
-  X(void, option_set_max_outbound_ack, (void *option, size_t count)) \
-  X(void, option_set_max_settings, (void *option, size_t count)) \
   X(void, option_set_no_closed_streams, (void *option, int yes)) \
   X(int, session_server_new3, (void **session, void *callbacks, void *user, void *option, \
                                mq_http2_memory_t *memory)) \
@@ -83,15 +78,12 @@ typedef int (*mq_http2_close_t)(void *, int32_t, uint32_t, void *);
   X(int, session_set_stream_user_data, (void *session, int32_t stream_id, void *data)) \
   X(int, session_set_local_window_size, (void *session, uint8_t flags, int32_t stream_id, \
                                          int32_t size)) \
-  X(int, session_consume, (void *session, int32_t stream_id, size_t size)) \
   X(int, session_terminate_session, (void *session, uint32_t code)) \
   X(int, session_resume_data, (void *session, int32_t stream_id)) \
-  X(int, submit_shutdown_notice, (void *session)) \
   X(int, submit_settings, (void *session, uint8_t flags, const mq_http2_setting_t *, size_t)) \
   X(int, submit_response, (void *session, int32_t stream_id, const mq_http2_field_t *, size_t, \
                            const mq_http2_provider_t *)) \
-  X(int, submit_trailer, (void *session, int32_t stream_id, const mq_http2_field_t *, size_t)) \
-  X(int, submit_rst_stream, (void *session, uint8_t flags, int32_t stream_id, uint32_t code))
+  X(int, submit_trailer, (void *session, int32_t stream_id, const mq_http2_field_t *, size_t))
 
 typedef struct {
 #define MQ_NGHTTP2_POINTER(result, name, parameters) result (*name) parameters;

@@ -36,7 +36,6 @@ cdef extern from "mq_nghttp2.h" nogil:
 
     ctypedef struct Nghttp2 "mq_nghttp2_t":
         int (*session_callbacks_new)(void**) noexcept nogil
-        void (*session_callbacks_del)(void*) noexcept nogil
         void (*session_callbacks_set_on_begin_frame_callback)(void*, void*) noexcept nogil
         void (*session_callbacks_set_on_begin_headers_callback)(void*, void*) noexcept nogil
         void (*session_callbacks_set_on_header_callback)(void*, void*) noexcept nogil
@@ -44,10 +43,6 @@ cdef extern from "mq_nghttp2.h" nogil:
         void (*session_callbacks_set_on_data_chunk_recv_callback)(void*, void*) noexcept nogil
         void (*session_callbacks_set_on_stream_close_callback)(void*, void*) noexcept nogil
         int (*option_new)(void**) noexcept nogil
-        void (*option_del)(void*) noexcept nogil
-        void (*option_set_no_auto_window_update)(void*, int) noexcept nogil
-        void (*option_set_max_outbound_ack)(void*, size_t) noexcept nogil
-        void (*option_set_max_settings)(void*, size_t) noexcept nogil
         void (*option_set_no_closed_streams)(void*, int) noexcept nogil
         int (*session_server_new3)(void**, void*, void*, void*, Http2Memory*) noexcept nogil
         void (*session_del)(void*) noexcept nogil
@@ -58,15 +53,12 @@ cdef extern from "mq_nghttp2.h" nogil:
         void* (*session_get_stream_user_data)(void*, int32_t) noexcept nogil
         int (*session_set_stream_user_data)(void* session, int32_t id, void* data) noexcept nogil
         int (*session_set_local_window_size)(void* session, uint8_t flags, int32_t id, int32_t size) noexcept nogil
-        int (*session_consume)(void* session, int32_t id, size_t size) noexcept nogil
         int (*session_terminate_session)(void*, uint32_t) noexcept nogil
         int (*session_resume_data)(void*, int32_t) noexcept nogil
-        int (*submit_shutdown_notice)(void*) noexcept nogil
         int (*submit_settings)(void* session, uint8_t flags, const Http2Setting* settings, size_t count) noexcept nogil
         int (*submit_response)(void* session, int32_t id, const Http2Field* fields, size_t count,
                                const Http2Provider* provider) noexcept nogil
         int (*submit_trailer)(void* session, int32_t id, const Http2Field* fields, size_t count) noexcept nogil
-        int (*submit_rst_stream)(void* session, uint8_t flags, int32_t id, uint32_t code) noexcept nogil
 
 # Raises Nghttp2Error.
 cdef const Nghttp2* nghttp2() except NULL

@@ -29,10 +29,6 @@ QueryAssignmentRequest: 1 topic Resource, 2 group Resource, 3 endpoints Endpoint
 QueryAssignmentResponse: 1 status Status, 2 assignments* Assignment
 HeartbeatRequest: 1 group? Resource, 2 client_type enum
 NotifyClientTerminationRequest: 1 group? Resource
-EndTransactionRequest: 1 topic Resource, 2 message_id str, 3 transaction_id str, 4 resolution
-    enum, 5 source enum, 6 trace_context str
-RecallMessageRequest: 1 topic Resource, 2 recall_handle str
-RecallMessageResponse: 1 status Status, 2 message_id str
 UpdateOffsetRequest: 1 group Resource, 2 message_queue MessageQueue, 3 offset i64
 GetOffsetRequest: 1 group Resource, 2 message_queue MessageQueue
 GetOffsetResponse: 1 status Status, 2 offset i64
@@ -124,8 +120,7 @@ class MessageType(IntEnum):
 
 IPV4, IPV6, DOMAIN_NAME = 1, 2, 3                  # schemes of an address
 FILTER_SQL = 2
-COMMIT, ROLLBACK = 1, 2                            # resolutions of a transaction
-OFFSET_BEGINNING, OFFSET_END, OFFSET_TIMESTAMP = 0, 1, 2
+OFFSET_BEGINNING, OFFSET_END = 0, 1                # policies of QueryOffset; else a time
 
 
 def status(code: StatusCode, text: str = "") -> dict[str, Any]:

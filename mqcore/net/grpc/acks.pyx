@@ -3,7 +3,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport strlen
 
 from mqcore.net.grpc.answers cimport call_say
-from mqcore.net.grpc.calls cimport DEAD_MAX, Grpc, pop_clock, read_duration, read_name, say_status
+from mqcore.net.grpc.calls cimport (
+    DEAD_MAX,
+    Grpc,
+    pop_clock,
+    put_status,
+    read_duration,
+    read_name,
+    say_status,
+)
 from mqcore.net.grpc.methods cimport (
     STATUS_ILLEGAL_INVISIBLE_TIME,
     STATUS_INTERNAL_SERVER_ERROR,
@@ -108,20 +116,13 @@ cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
         begun = pb_begin(&g.out, 2)
         pb_put_bytes(&g.out, 1, id, id_length)
         pb_put_bytes(&g.out, 2, handle, handle_length)
-        put_entry_status(g, 3, code, text)
+        put_status(g, 3, code, <const uint8_t*>text, <int64_t>strlen(text))
         pb_end(&g.out, begun)
     if common == STATUS_MULTIPLE_RESULTS:
         text = "MULTIPLE_RESULTS"
-    put_entry_status(g, 1, common, text)
+    put_status(g, 1, common, <const uint8_t*>text, <int64_t>strlen(text))
     call_say(call, g.out.start, g.out.length, True)
     return HANDLED
-
-
-cdef void put_entry_status(Grpc* g, int32_t number, int32_t code, const char* text) noexcept nogil:
-    cdef int64_t begun = pb_begin(&g.out, number)
-    pb_put_number(&g.out, 1, code)
-    pb_put_bytes(&g.out, 2, text, <int64_t>strlen(text))
-    pb_end(&g.out, begun)
 
 
 cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
@@ -162,7 +163,7 @@ cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message
     if outcome == POP_OK:
         receipt.pop_ms, receipt.invisible_ms = claim.pop_ms, claim.invisible_ms
         g.out.length = 0
-        put_entry_status(g, 1, STATUS_OK, "OK")
+        put_status(g, 1, STATUS_OK, <const uint8_t*>"OK", 2)
         pb_put_bytes(&g.out, 2, text, receipt_write(&receipt, text))
         call_say(call, g.out.start, g.out.length, True)
     elif outcome == POP_ILLEGAL:

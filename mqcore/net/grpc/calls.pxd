@@ -54,12 +54,17 @@ cdef struct Grpc:
     int64_t commit_ms                  # steady
     int64_t due_ms                     # steady: when something is to be done next
 
-cdef void put_status(Grpc* g, int32_t code, const uint8_t* text, int64_t length) noexcept nogil
+# A Status as field `number` of the answer that is being made.
+cdef void put_status(Grpc* g, int32_t number, int32_t code, const uint8_t* text,
+                     int64_t length) noexcept nogil
 # An answer that is a Status and nothing more; text: NULL is none.
 cdef void say_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil
 cdef void say_status_bytes(Grpc* g, Call* call, int32_t code, const uint8_t* text,
                            int64_t length) noexcept nogil
 cdef PopClock pop_clock(Grpc* g) noexcept nogil
-# The field at hand: the name of a Resource, the milliseconds of a Duration (-2: out of bounds).
-cdef void read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil
+# The field at hand: the name of a Resource (False: it is broken), the milliseconds of a Duration (-2: out of
+# bounds).
+cdef bint read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil
 cdef int64_t read_duration(const PbReader* r) noexcept nogil
+# Of a Timestamp or Duration: its seconds, as they are, and its nanoseconds.
+cdef int64_t read_seconds(const PbReader* r, int64_t* nanos) noexcept nogil

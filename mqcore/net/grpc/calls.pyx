@@ -20,8 +20,9 @@ cdef enum:
     SECONDS_MAX = 1 << 30              # of a duration; longer ones are refused
 
 
-cdef void put_status(Grpc* g, int32_t code, const uint8_t* text, int64_t length) noexcept nogil:
-    cdef int64_t status = pb_begin(&g.out, 1)
+cdef void put_status(Grpc* g, int32_t number, int32_t code, const uint8_t* text,
+                     int64_t length) noexcept nogil:
+    cdef int64_t status = pb_begin(&g.out, number)
     pb_put_number(&g.out, 1, code)
     pb_put_bytes(&g.out, 2, text, length)
     pb_end(&g.out, status)
@@ -30,7 +31,7 @@ cdef void put_status(Grpc* g, int32_t code, const uint8_t* text, int64_t length)
 cdef void say_status_bytes(Grpc* g, Call* call, int32_t code, const uint8_t* text,
                            int64_t length) noexcept nogil:
     g.out.length = 0
-    put_status(g, code, text, length)                                    # front GF3
+    put_status(g, 1, code, text, length)                                    # front GF3
     if g.out.lacks_memory:
         call_end(call, GRPC_INTERNAL, "no memory for the answer")
     else:
@@ -49,7 +50,7 @@ cdef PopClock pop_clock(Grpc* g) noexcept nogil:
     return clock
 
 
-cdef void read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil:
+cdef bint read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil:
     """Of a Resource, the field at hand."""
     cdef PbReader inner = pb_inside(r)
     name[0] = r.bytes
@@ -58,16 +59,24 @@ cdef void read_name(const PbReader* r, const uint8_t** name, int32_t* length) no
         if inner.number == 2 and inner.kind == PB_BYTES:
             name[0] = inner.bytes
             length[0] = inner.length
+    return not inner.broken
 
 
-cdef int64_t read_duration(const PbReader* r) noexcept nogil:
+cdef int64_t read_seconds(const PbReader* r, int64_t* nanos) noexcept nogil:
     cdef PbReader inner = pb_inside(r)
-    cdef int64_t seconds = 0, nanos = 0
+    cdef int64_t seconds = 0
+    nanos[0] = 0
     while pb_next(&inner):
         if inner.number == 1:
             seconds = <int64_t>inner.value
         elif inner.number == 2:
-            nanos = <int32_t>inner.value
+            nanos[0] = <int32_t>inner.value
+    return seconds
+
+
+cdef int64_t read_duration(const PbReader* r) noexcept nogil:
+    cdef int64_t nanos
+    cdef int64_t seconds = read_seconds(r, &nanos)
     if not 0 <= seconds <= SECONDS_MAX:
         return -2
     return seconds * 1000 + nanos // 1_000_000

@@ -25,7 +25,7 @@ from mqcore.net.grpc.methods cimport (
     STATUS_OK,
     STATUS_TOO_MANY_REQUESTS,
 )
-from mqcore.net.grpc.pairs cimport QUEUES_MAX, REFRESH_MS, Pair, pair_open, pair_wake, waiting_add
+from mqcore.net.grpc.pairs cimport QUEUES_MAX, REFRESH_MS, Pair, pair_find, pair_open, pair_wake, waiting_add
 from mqcore.net.grpc.protobuf cimport (
     PB_BYTES,
     PbReader,
@@ -137,7 +137,7 @@ cdef void end_receive(Grpc* g, Call* call) noexcept nogil:
 
 cdef void say_receive_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
     g.out.length = 0
-    put_status(g, code, <const uint8_t*>text, <int64_t>strlen(text))
+    put_status(g, 1, code, <const uint8_t*>text, <int64_t>strlen(text))
     call_say(call, g.out.start, g.out.length, False)
 
 
@@ -398,11 +398,11 @@ cdef void look_or_wait(Grpc* g, Connection* c, Call* call, Pair* pair,
         refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS, "polling full")
     else:
         g.pairs.next_ms = min(g.pairs.next_ms, until_ms)
-        await_queues(g, pair)
+        await_queues(g, pair, True)
 
 
-cdef void await_queues(Grpc* g, Pair* pair) noexcept nogil:
-    """pairs GP2"""
+cdef void await_queues(Grpc* g, Pair* pair, bint wakes) noexcept nogil:
+    """pairs GP2. wakes: a queue that has something since it was looked at wakes the pair."""
     cdef int32_t i, number
     cdef PopQueue* q
     for i in range(pair.queue_count):
@@ -413,7 +413,7 @@ cdef void await_queues(Grpc* g, Pair* pair) noexcept nogil:
             continue
         store_u8_release(&g.interest[number], 1)
         q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length, i)
-        if q == NULL or load_i64_acquire(&g.shm.queues[number].max_offset) > q.next:
+        if wakes and (q == NULL or load_i64_acquire(&g.shm.queues[number].max_offset) > q.next):
             pair_wake(&g.pairs, pair)
 
 
@@ -426,12 +426,8 @@ cdef int serve_receive(Grpc* g, Connection* c, Call* call, const uint8_t* messag
         return HANDLED
     if wrong_with_receive(g, call, &a):
         return HANDLED
-    pair = pair_open(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
-    if pair == NULL:
-        refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS,
-                       "too many pairs of groups and topics are received from")
-        return HANDLED
-    if pair.asked_ms == 0 or g.door.transport.steady_ms - pair.asked_ms > REFRESH_MS:      # pairs GP1
+    pair = pair_find(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
+    if pair == NULL or g.door.transport.steady_ms - pair.asked_ms > REFRESH_MS:            # pairs GP1
         return ask(g, c, call, message, length)
     look_or_wait(g, c, call, pair, &a)
     return HANDLED
@@ -454,26 +450,37 @@ cdef void follow_resets(Grpc* g, Pair* pair) noexcept nogil:
             pair.told[i] = q.told
 
 
+cdef bint is_refused(const Said* said) noexcept nogil:
+    cdef PbReader r, inner
+    pb_open(&r, said.body, said.body_length)
+    while pb_next(&r):
+        if r.number != 1:
+            continue
+        inner = pb_inside(&r)
+        while pb_next(&inner):
+            if inner.number == 1 and inner.value != STATUS_OK:
+                return True
+    return False
+
+
 cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexcept nogil:
     cdef Asked a
     cdef Pair* pair
-    cdef PbReader r, inner
+    cdef PbReader r
     cdef int32_t count = 0
-    if not read_receive(&a, call.input + PREFIX, call.input_length - PREFIX):
+    if is_refused(said):
+        call_say(call, said.body, said.body_length, False)
+        end_receive(g, call)
         return
+    read_receive(&a, call.input + PREFIX, call.input_length - PREFIX)
     pair = pair_open(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
     if pair == NULL:
+        refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS,
+                       "too many pairs of groups and topics are received from")
         return
     pb_open(&r, said.body, said.body_length)
     while pb_next(&r):
-        if r.number == 1:
-            inner = pb_inside(&r)
-            while pb_next(&inner):
-                if inner.number == 1 and inner.value != STATUS_OK:
-                    call_say(call, said.body, said.body_length, False)
-                    end_receive(g, call)
-                    return
-        elif r.number == 2:
+        if r.number == 2:
             pair.fifo = r.value != 0
         elif r.number == 3:
             pair.attempts_max = <int32_t>r.value
@@ -486,16 +493,6 @@ cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexce
     look_or_wait(g, c, call, pair, &a)
 
 
-cdef void await_queues_again(Grpc* g, Pair* pair) noexcept nogil:
-    """The queues were looked at behind their marks, so none has to be looked at once more."""
-    cdef int32_t i, number
-    for i in range(pair.queue_count):
-        number = queue_find(g.shm, pair.topic, pair.topic_length, i,
-                            queue_hash(pair.topic_hash, i))
-        if number >= 0:
-            store_u8_release(&g.interest[number], 1)
-
-
 cdef bint receive_again(Grpc* g, Connection* c, Call* call, Pair* pair) noexcept nogil:
     cdef Asked a
     cdef bint known
@@ -503,5 +500,5 @@ cdef bint receive_again(Grpc* g, Connection* c, Call* call, Pair* pair) noexcept
     a.batch = min(max(a.batch, 1), BATCH_MAX)
     if look(g, c, call, pair, &a, &known):
         return True
-    await_queues_again(g, pair)
+    await_queues(g, pair, False)
     return False

@@ -12,7 +12,7 @@ from mqcore.layout cimport (
 )
 from mqcore.names cimport is_utf8
 from mqcore.net.grpc.answers cimport call_say
-from mqcore.net.grpc.calls cimport put_status, say_status
+from mqcore.net.grpc.calls cimport put_status, read_name, read_seconds, say_status
 from mqcore.net.grpc.messages cimport ENCODING_GZIP, TYPE_TRANSACTION, is_reserved
 from mqcore.net.grpc.methods cimport (
     STATUS_BODY_EMPTY,
@@ -93,22 +93,9 @@ cdef inline Part part_of(const PbReader* r) noexcept nogil:
     return Part(bytes=r.bytes, length=r.length)
 
 
-cdef int64_t seconds_of(const PbReader* r, int64_t* nanos) noexcept nogil:
-    """A Timestamp or Duration, the field at hand."""
-    cdef PbReader inner = pb_inside(r)
-    cdef int64_t seconds = 0
-    nanos[0] = 0
-    while pb_next(&inner):
-        if inner.number == 1:
-            seconds = <int64_t>inner.value
-        elif inner.number == 2:
-            nanos[0] = <int32_t>inner.value
-    return seconds
-
-
 cdef int64_t milliseconds(const PbReader* r) noexcept nogil:
     cdef int64_t nanos
-    cdef int64_t seconds = min(max(seconds_of(r, &nanos), <int64_t>0), <int64_t>1 << 40)
+    cdef int64_t seconds = min(max(read_seconds(r, &nanos), <int64_t>0), <int64_t>1 << 40)
     return seconds * 1000 + nanos // 1_000_000
 
 
@@ -158,7 +145,7 @@ cdef bint read_system(Message* m, PbReader r) noexcept nogil:
         elif r.number == 18 and r.kind == PB_BYTES:
             m.trace = part_of(&r)
         elif r.number == 19:
-            m.recovery_s = seconds_of(&r, &nanos)
+            m.recovery_s = read_seconds(&r, &nanos)
     return not r.broken
 
 
@@ -186,9 +173,8 @@ cdef bint read_message(Message* m, PbReader r) noexcept nogil:
             continue
         inner = pb_inside(&r)
         if r.number == 1:
-            while pb_next(&inner):
-                if inner.number == 2 and inner.kind == PB_BYTES:
-                    m.topic = part_of(&inner)
+            if not read_name(&r, &m.topic.bytes, &m.topic.length):
+                return False
         elif r.number == 2:
             m.user_count += 1
             m.user_bytes += r.length
@@ -514,9 +500,9 @@ cdef void answer_send(Grpc* g, Call* call, const SendAnswer* answer) noexcept no
     if text == NULL:
         text = "OK"
     g.out.length = 0
-    put_status(g, code, <const uint8_t*>text, <int64_t>strlen(text))
+    put_status(g, 1, code, <const uint8_t*>text, <int64_t>strlen(text))
     entry = pb_begin(&g.out, 2)
-    put_status(g, code, <const uint8_t*>text, <int64_t>strlen(text))
+    put_status(g, 1, code, <const uint8_t*>text, <int64_t>strlen(text))
     pb_put_bytes(&g.out, 2, id, id_length)
     if call.notes[NOTE_TRANSACTION]:
         put_place(transaction, answer.log_positions[0], answer.queue_offset)

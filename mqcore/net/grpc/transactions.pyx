@@ -5,7 +5,7 @@ from libc.string cimport memcmp, strlen
 from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK
 from mqcore.net.grpc.answers cimport call_say
 from mqcore.net.grpc.asking cimport ask_with, ask_with_number
-from mqcore.net.grpc.calls cimport say_status
+from mqcore.net.grpc.calls cimport read_name, say_status
 from mqcore.net.grpc.messages cimport Delivery, put_message
 from mqcore.net.grpc.methods cimport (
     STATUS_INTERNAL_SERVER_ERROR,
@@ -17,7 +17,6 @@ from mqcore.net.grpc.protobuf cimport (
     PbReader,
     pb_begin,
     pb_end,
-    pb_inside,
     pb_next,
     pb_open,
     pb_put_bytes,
@@ -39,7 +38,7 @@ cdef enum:
 
 cdef int serve_end_transaction(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                                int64_t length) noexcept nogil:
-    cdef PbReader r, inner
+    cdef PbReader r
     cdef Command command
     cdef const uint8_t* topic = message
     cdef const uint8_t* id = message
@@ -49,10 +48,7 @@ cdef int serve_end_transaction(Grpc* g, Connection* c, Call* call, const uint8_t
     pb_open(&r, message, length)
     while pb_next(&r):
         if r.number == 1:
-            inner = pb_inside(&r)
-            while pb_next(&inner):
-                if inner.number == 2 and inner.kind == PB_BYTES:
-                    topic, topic_length = inner.bytes, inner.length
+            read_name(&r, &topic, &topic_length)
         elif r.number == 2 and r.kind == PB_BYTES:
             id, id_length = r.bytes, r.length
         elif r.number == 3 and r.kind == PB_BYTES:
