@@ -40,3 +40,7 @@ cdef void message_settle(PopState* s, PopQueue* q, int32_t message) noexcept nog
 cdef void queue_wake(PopState* s, PopQueue* q) noexcept nogil
 # The committed offset may have changed.
 cdef void queue_commits(PopState* s, PopQueue* q) noexcept nogil
+# A list of queues, POP_WOKEN or POP_COMMITS: puts one behind the last; takes one out; takes the first, NULL: none.
+cdef void queue_list(PopState* s, PopQueue* q, int which) noexcept nogil
+cdef void queue_unlist(PopState* s, PopQueue* q, int which) noexcept nogil
+cdef PopQueue* queue_take_listed(PopState* s, int which) noexcept nogil

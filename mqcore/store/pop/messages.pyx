@@ -9,7 +9,9 @@ from mqcore.store.pop.state cimport (
     NO_CLIENT,
     NO_MESSAGE,
     NO_QUEUE,
+    POP_COMMITS,
     POP_QUEUE_MESSAGES_MAX,
+    POP_WOKEN,
     READY_AGAIN,
     PopDue,
     PopMessage,
@@ -301,25 +303,45 @@ cdef void message_show(PopState* s, PopQueue* q, int32_t message) noexcept nogil
 # -- queues that the caller has to look at ---------------------------------------------------------
 
 
-cdef void queue_wake(PopState* s, PopQueue* q) noexcept nogil:
-    if q.woken:
+cdef void queue_list(PopState* s, PopQueue* q, int which) noexcept nogil:
+    if q.listed[which]:
         return
-    q.woken = True
-    q.next_woken = NO_QUEUE
-    if s.last_woken >= 0:
-        s.queues[s.last_woken].next_woken = q.number
+    q.listed[which] = True
+    q.next_listed[which] = NO_QUEUE
+    if s.last_listed[which] >= 0:
+        s.queues[s.last_listed[which]].next_listed[which] = q.number
     else:
-        s.first_woken = q.number
-    s.last_woken = q.number
+        s.first_listed[which] = q.number
+    s.last_listed[which] = q.number
+
+
+cdef void queue_unlist(PopState* s, PopQueue* q, int which) noexcept nogil:
+    cdef int32_t before = NO_QUEUE, at = s.first_listed[which]
+    if not q.listed[which]:
+        return
+    while at != q.number:
+        before = at
+        at = s.queues[at].next_listed[which]
+    if before < 0:
+        s.first_listed[which] = q.next_listed[which]
+    else:
+        s.queues[before].next_listed[which] = q.next_listed[which]
+    if s.last_listed[which] == q.number:
+        s.last_listed[which] = before
+    q.listed[which] = False
+
+
+cdef PopQueue* queue_take_listed(PopState* s, int which) noexcept nogil:
+    cdef PopQueue* q = NULL
+    if s.first_listed[which] >= 0:
+        q = s.queues[s.first_listed[which]]
+        queue_unlist(s, q, which)
+    return q
+
+
+cdef void queue_wake(PopState* s, PopQueue* q) noexcept nogil:
+    queue_list(s, q, POP_WOKEN)
 
 
 cdef void queue_commits(PopState* s, PopQueue* q) noexcept nogil:
-    if q.committing:
-        return
-    q.committing = True
-    q.next_commit = NO_QUEUE
-    if s.last_commit >= 0:
-        s.queues[s.last_commit].next_commit = q.number
-    else:
-        s.first_commit = q.number
-    s.last_commit = q.number
+    queue_list(s, q, POP_COMMITS)

@@ -22,18 +22,21 @@ from mqcore.store.pop.messages cimport (
     message_settle,
     message_show,
     queue_commits,
+    queue_take_listed,
 )
 from mqcore.store.pop.state cimport (
     NO_CLIENT,
     NO_MESSAGE,
-    POP_ATTEMPT_ID_MAX,
     POP_ATTEMPTS_MAX,
+    POP_ATTEMPT_ID_MAX,
     POP_CLIENTS_MAX,
+    POP_COMMITS,
     POP_DROP_MS,
     POP_HELD_MAX_MS,
     POP_INVISIBLE_MAX_MS,
     POP_QUEUE_MESSAGES_MAX,
     POP_SHARE,
+    POP_WOKEN,
     READY_AGAIN,
     PopClock,
     PopMessage,
@@ -282,25 +285,15 @@ cdef int64_t pop_next_due(const PopState* s) noexcept nogil:
 
 
 cdef PopQueue* pop_next_woken(PopState* s) noexcept nogil:
-    cdef PopQueue* q
-    if s.first_woken < 0:
-        return NULL
-    q = s.queues[s.first_woken]
-    s.first_woken = q.next_woken
-    if s.first_woken < 0:
-        s.last_woken = s.first_woken
-    q.woken = False
-    return q
+    return queue_take_listed(s, POP_WOKEN)
 
 
 cdef PopQueue* pop_next_commit(PopState* s, int64_t* committed) noexcept nogil:
     cdef PopQueue* q
-    while s.first_commit >= 0:
-        q = s.queues[s.first_commit]
-        s.first_commit = q.next_commit
-        if s.first_commit < 0:
-            s.last_commit = s.first_commit
-        q.committing = False
+    while True:
+        q = queue_take_listed(s, POP_COMMITS)
+        if q == NULL:
+            return NULL
         if q.life < 0:
             continue                   # not opened yet: others may have moved the group's offset
         committed[0] = committed_of(s, q)
@@ -308,7 +301,6 @@ cdef PopQueue* pop_next_commit(PopState* s, int64_t* committed) noexcept nogil:
         if committed[0] != q.told:
             q.told = committed[0]
             return q
-    return NULL
 
 
 # -- clients ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from mqcore.store.pop.messages cimport (
     message_at,
     message_settle,
     queue_commits,
+    queue_unlist,
     queue_wake,
 )
 from mqcore.store.pop.state cimport (
@@ -26,9 +27,12 @@ from mqcore.store.pop.state cimport (
     NO_MESSAGE,
     NO_QUEUE,
     POP_CHUNKS_MAX,
+    POP_COMMITS,
+    POP_LISTS,
     POP_MESSAGES_MAX,
     POP_OFFSET_MAX,
     POP_QUEUES_MAX,
+    POP_WOKEN,
     PopQueue,
     PopState,
 )
@@ -45,7 +49,8 @@ cdef bint pop_begin(PopState* s, int32_t queue_max, int32_t messages_max) noexce
         room *= 2
     s.messages_max = messages_max
     s.free = NO_MESSAGE
-    s.first_woken = s.last_woken = s.first_commit = s.last_commit = NO_QUEUE
+    for i in range(POP_LISTS):
+        s.first_listed[i] = s.last_listed[i] = NO_QUEUE
     s.journal.now.fd = s.journal.new.fd = -1
     s.journal.torn_at = -1
     s.queue_room = queue_max
@@ -123,7 +128,7 @@ cdef bint evict(PopState* s) noexcept nogil:
     for i in range(EVICT_LOOKS):
         s.queue_hand = (s.queue_hand + 1) % s.queue_room
         q = s.queues[s.queue_hand]
-        if q != NULL and q.count == 0 and not q.woken and (q.told == q.next or q.life < 0):
+        if q != NULL and q.count == 0 and not q.listed[POP_WOKEN] and (q.told == q.next or q.life < 0):
             pop_forget(s, q)
             return True
     return False
@@ -193,41 +198,11 @@ cdef void leave_index(PopState* s, PopQueue* q) noexcept nogil:
     s.index[hole] = NO_QUEUE
 
 
-cdef void leave_woken(PopState* s, PopQueue* q) noexcept nogil:
-    cdef int32_t before = NO_QUEUE, at = s.first_woken
-    if not q.woken:
-        return
-    while at != q.number:
-        before = at
-        at = s.queues[at].next_woken
-    if before < 0:
-        s.first_woken = q.next_woken
-    else:
-        s.queues[before].next_woken = q.next_woken
-    if s.last_woken == q.number:
-        s.last_woken = before
-
-
-cdef void leave_commits(PopState* s, PopQueue* q) noexcept nogil:
-    cdef int32_t before = NO_QUEUE, at = s.first_commit
-    if not q.committing:
-        return
-    while at != q.number:
-        before = at
-        at = s.queues[at].next_commit
-    if before < 0:
-        s.first_commit = q.next_commit
-    else:
-        s.queues[before].next_commit = q.next_commit
-    if s.last_commit == q.number:
-        s.last_commit = before
-
-
 cdef void queue_remove(PopState* s, PopQueue* q) noexcept nogil:
     settle_range(s, q, 0, INT64_MAX)
     leave_index(s, q)
-    leave_woken(s, q)
-    leave_commits(s, q)
+    queue_unlist(s, q, POP_WOKEN)
+    queue_unlist(s, q, POP_COMMITS)
     s.queues[q.number] = NULL
     s.queue_count -= 1
     free(q.places)

@@ -33,6 +33,11 @@ cdef enum:
     UNKNOWN_POSITION = -1
     READY_AGAIN = -1                   # PopMessage.place
 
+cdef enum:                             # lists of queues that the owner has to look at
+    POP_WOKEN = 0                      # pop_next_woken
+    POP_COMMITS = 1                    # pop_next_commit
+    POP_LISTS = 2
+
 cdef struct PopClock:                  # asked once a turn
     int64_t steady_ms                  # due times
     int64_t wall_ms                    # pop times: they leave the process
@@ -74,10 +79,8 @@ cdef struct PopQueue:
     int32_t room                       # of `places`, a power of two; 0: none
     int32_t* places                    # messages by their offset's hash
     bint fifo
-    bint woken                         # in the list of pop_next_woken
-    bint committing                    # in the list of pop_next_commit
-    int32_t next_woken
-    int32_t next_commit
+    bint listed[POP_LISTS]             # by list
+    int32_t next_listed[POP_LISTS]
     int64_t snapshot                   # the file that has it (journal.pxd)
     int64_t batch_end                  # FIFO: the latest batch is below it
     int32_t attempt_length
@@ -128,8 +131,6 @@ cdef struct PopState:
     int32_t client_hand
     int64_t stamp_ms                   # the latest pop time
     int64_t freed_ms                   # the latest pop time of what became ready again
-    int32_t first_woken
-    int32_t last_woken
-    int32_t first_commit
-    int32_t last_commit
+    int32_t first_listed[POP_LISTS]
+    int32_t last_listed[POP_LISTS]
     PopJournal journal
