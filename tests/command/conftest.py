@@ -1,4 +1,7 @@
-"""The cluster that commands are tried on: ours, and with MQCORE_TEST_STOCK=1 the stock broker."""
+"""
+The clusters that commands are tried on: ours, the stock broker 5.3, and with MQCORE_TEST_STOCK=1
+the stock broker 4.9, too.
+"""
 from __future__ import annotations
 
 import json
@@ -13,21 +16,36 @@ from mqcore.client import Admin, BrokerError, Message, Producer
 from tests.support.ci import unavailable
 from tests.support.command import Done, mqcore
 from tests.support.mqcore_process import mqcore_up
-from tests.support.stock import have_stock, stock_cluster
+from tests.support.stock import (
+    SMALL_STOCK,
+    STOCK5_VERSION,
+    STOCK_VERSION,
+    have_stock,
+    stock_cluster,
+)
 from tests.support.waiting import wait_until
 
 _CHOICE = os.environ.get("MQCORE_TEST_STOCK", "")
-BROKERS = {"": ["mqcore"], "1": ["mqcore", "stock"], "only": ["stock"]}[_CHOICE]
+VERSIONS = {"stock": STOCK_VERSION, "stock5": STOCK5_VERSION}
+# 5.3 does not take back messages by default
+STOCK = {**SMALL_STOCK, "recallMessageEnable": True}
+BROKERS = {"": ["mqcore", "stock5"], "1": ["mqcore", "stock", "stock5"],
+           "only": ["stock", "stock5"]}[_CHOICE]
 
 
 @dataclass(frozen=True)
 class Cluster:
     """A name server with one broker, and commands that ask it."""
 
-    kind: str                   # "mqcore" or "stock"
+    kind: str                   # of BROKERS
     namesrv: str
     broker: str                 # host:port
     broker_name: str
+
+    @property
+    def version(self) -> str:
+        """As a broker says it."""
+        return "V" + VERSIONS.get(self.kind, "4.9.8").replace(".", "_")
 
     def run(self, *arguments: object) -> Done:
         """`mqcore arguments -n ...` to its end."""
@@ -68,19 +86,26 @@ class Cluster:
                 admin.set_offset(group, one.queue, min(one.min_offset + consumed, one.max_offset))
 
 
+@pytest.fixture(scope="package")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Our broker, for what does not depend on whose it is."""
+    with mqcore_up(tmp_path_factory.mktemp("mqcore-command")) as broker:
+        yield _cluster("mqcore", broker.namesrv_addr, broker.broker_addr)
+
+
 @pytest.fixture(scope="package", params=BROKERS)
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
-            ) -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest, ours: Cluster,
+            tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The broker under test, shared by these tests, which use topics and groups of their own."""
-    folder = tmp_path_factory.mktemp(f"{request.param}-command")
     if request.param == "mqcore":
-        with mqcore_up(folder) as broker:
-            yield _cluster("mqcore", broker.namesrv_addr, broker.broker_addr)
+        yield ours
         return
-    if not have_stock():
+    version = VERSIONS[request.param]
+    if not have_stock(version):
         unavailable("needs java, and mvn or an earlier download of the stock broker")
-    with stock_cluster(folder, is_kept=False) as stock:
-        yield _cluster("stock", stock.namesrv_addr, stock.broker_addr)
+    with stock_cluster(tmp_path_factory.mktemp(f"{request.param}-command"), STOCK, is_kept=False,
+                       version=version) as stock:
+        yield _cluster(request.param, stock.namesrv_addr, stock.broker_addr)
 
 
 def _cluster(kind: str, namesrv: str, broker: str) -> Cluster:

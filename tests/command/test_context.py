@@ -29,21 +29,21 @@ def write(name: str, text: str, mode: int = 0o600) -> Path:
     return file
 
 
-def test_a_context_is_added_used_shown_and_removed(cluster: Cluster) -> None:
+def test_a_context_is_added_used_shown_and_removed(ours: Cluster) -> None:
     assert mqcore("context", "ls").stdout == "no contexts; `mqcore context add`\n"
     assert mqcore("context", "show").returncode == 3
-    assert mqcore("context", "add", "here", cluster.namesrv, "--use").returncode == 0
+    assert mqcore("context", "add", "here", ours.namesrv, "--use").returncode == 0
     file = contexts.folder() / "contexts" / "here.toml"
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(mqcore("context", "show", "--json").stdout) == {
-        "name": "here", "namesrv": cluster.namesrv, "accessKey": None, "secret": None,
+        "name": "here", "namesrv": ours.namesrv, "accessKey": None, "secret": None,
         "confirm": False, "error": None}
     (row,) = json.loads(mqcore("context", "ls", "--json").stdout)["contexts"]
     assert (row["name"], row["inUse"]) == ("here", True)
 
     assert mqcore("topic", "ls").returncode == 0                 # the one in use
     assert mqcore("context", "check").returncode == 0
-    assert cluster.broker_name in mqcore("context", "check", "-x", "here").stdout
+    assert ours.broker_name in mqcore("context", "check", "-x", "here").stdout
     assert mqcore("context", "add", "here", "h:1").returncode == 1
     assert mqcore("context", "rm", "here").returncode == 2
     assert "context here" in mqcore("context", "rm", "here", "--dry-run").stdout
@@ -134,26 +134,26 @@ def test_a_name_that_is_a_path_is_refused(name: str) -> None:
     assert mqcore("context", "add", name, "h:1").returncode == 2
 
 
-def test_without_a_terminal_a_delete_wants_yes(cluster: Cluster) -> None:
-    cluster.run("topic", "create", "C-kept")
+def test_without_a_terminal_a_delete_wants_yes(ours: Cluster) -> None:
+    ours.run("topic", "create", "C-kept")
 
-    status, said = cluster.refused("topic", "rm", "C-kept")
+    status, said = ours.refused("topic", "rm", "C-kept")
     assert status == 2
     assert said == "delete topic C-kept: there is no terminal to ask: give --yes"
-    assert "C-kept" in cluster.text("topic", "ls", "-q")
+    assert "C-kept" in ours.text("topic", "ls", "-q")
 
 
 @pytest.mark.parametrize(("confirm", "typed", "gone"), [
     (False, "n", False), (False, "y", True), (True, "y", False), (True, "C-asked", True)])
-def test_a_terminal_is_asked(cluster: Cluster, confirm: bool, typed: str, gone: bool) -> None:
-    cluster.run("topic", "create", "C-asked")
-    contexts.save(contexts.Context("prod", cluster.namesrv, confirm=confirm), replace=True)
+def test_a_terminal_is_asked(ours: Cluster, confirm: bool, typed: str, gone: bool) -> None:
+    ours.run("topic", "create", "C-asked")
+    contexts.save(contexts.Context("prod", ours.namesrv, confirm=confirm), replace=True)
 
     status, said = at_a_terminal("topic", "rm", "C-asked", "-x", "prod", typed=typed)
     assert "delete topic C-asked with 0 messages" in said
     assert status == (0 if gone else 1)
-    assert ("C-asked" in cluster.text("topic", "ls", "-q").splitlines()) is not gone
-    cluster.run("topic", "create", "C-asked")
+    assert ("C-asked" in ours.text("topic", "ls", "-q").splitlines()) is not gone
+    ours.run("topic", "create", "C-asked")
 
 
 def at_a_terminal(*words: str, typed: str) -> tuple[int, str]:

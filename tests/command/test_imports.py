@@ -35,20 +35,20 @@ def loaded_by(*words: str) -> set[str]:
     return set(done.stderr.split())
 
 
-def test_a_list_of_topics_loads_few_modules(cluster: Cluster) -> None:
-    loaded = loaded_by("topic", "ls", "-n", cluster.namesrv)
+def test_a_list_of_topics_loads_few_modules(ours: Cluster) -> None:
+    loaded = loaded_by("topic", "ls", "-n", ours.namesrv)
 
     assert len(loaded) <= 115, sorted(loaded)
     assert sum(name.startswith("mqcore.") for name in loaded) <= 90
 
 
-def test_a_question_loads_nothing_that_sends_receives_or_serves(cluster: Cluster) -> None:
+def test_a_question_loads_nothing_that_sends_receives_or_serves(ours: Cluster) -> None:
     program = "; ".join([
         "import sys, json", "from tests.support.command import mqcore",
         "ends = [(one, mqcore(*one.split(), '-n', sys.argv[1])) for one in sys.argv[2:]]",
         "print(json.dumps([(one, end.stderr) for one, end in ends if end.returncode]))",
         "print(*sys.modules)"])
-    done = subprocess.run([sys.executable, "-c", program, cluster.namesrv, *QUESTIONS],
+    done = subprocess.run([sys.executable, "-c", program, ours.namesrv, *QUESTIONS],
                           capture_output=True, text=True, check=True)
 
     failed, modules = done.stdout.splitlines()

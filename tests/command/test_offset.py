@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.command.conftest import Cluster
+from tests.wire_live.state import State
 
 
 def filled(cluster: Cluster, name: str, consumed: int = 2) -> tuple[str, str]:
@@ -50,18 +51,40 @@ def test_a_reset_moves_to_a_time_or_an_offset_and_a_dry_run_does_not(
 def test_a_reset_backward_only_moves_nothing_forward(cluster: Cluster) -> None:
     group, topic = filled(cluster, "backward")
 
-    cluster.json("offset", "reset", group, topic, "--to", "end", "--backward-only", "--yes")
-    assert offsets(cluster, group) == [2]
+    for aim, after in (("end", 2), ("begin", 0)):
+        cluster.json("offset", "reset", group, topic, "--to", aim, "--backward-only", "--yes")
+        assert offsets(cluster, group) == [after]
+
+
+def test_a_reset_backward_only_of_a_connected_group_moves_nothing_forward(
+        cluster: Cluster) -> None:
+    group, topic = filled(cluster, "connected")
+
+    with State(cluster.broker) as member:            # it commits nothing by itself
+        member.consumer(group, topic)
+        for aim, moved in (("end", 2), ("begin", 0)):
+            done = cluster.json("offset", "reset", group, topic, "--to", aim, "--backward-only",
+                                "--yes")
+            assert done["online"] is True
+            assert [row["after"] for row in done["queues"]] == [moved]
+            # RocketMQ 5 commits for its members; before it, they do
+            assert offsets(cluster, group) == [moved if cluster.kind == "stock5" else 2]
 
 
 def test_offsets_are_copied_to_another_group(cluster: Cluster) -> None:
     group, topic = filled(cluster, "source")
 
     tried = cluster.json("offset", "copy", group, "G-target", topic, "--dry-run")
-    assert tried["online"] is False
+    assert (tried["online"], tried["newGroupOn"]) == (False, [cluster.broker_name])
     assert offsets(cluster, "G-target") == []
+    assert "G-target" not in cluster.text("group", "ls", "-q").splitlines()
     cluster.json("offset", "copy", group, "G-target", topic, "--yes")
     assert offsets(cluster, "G-target") == [2]
+    assert "G-target" in cluster.text("group", "ls", "-q").splitlines()
+    cluster.run("group", "edit", "G-target", "--retries", 3, "--yes")
+    done = cluster.json("offset", "copy", group, "G-target", topic, "--yes")
+    assert done["newGroupOn"] == []
+    assert cluster.json("group", "show", "G-target")["brokers"][0]["retryMaxTimes"] == 3
     assert cluster.refused("offset", "copy", "G-nothing", "G-target", topic)[0] == 3
 
 
@@ -73,6 +96,7 @@ def test_an_export_is_imported_for_another_group(cluster: Cluster, tmp_path: Pat
     assert json.loads(file.read_text()) == {"group": group, "offsets": [
         {"topic": topic, "broker": cluster.broker_name, "queueId": 0, "offset": 2}]}
     done = cluster.json("offset", "import", file, "--group", "G-imported", "--yes")
+    assert done["newGroupOn"] == [cluster.broker_name]
     assert [row["after"] for row in done["queues"]] == [2]
     assert offsets(cluster, "G-imported") == [2]
 

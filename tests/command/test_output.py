@@ -31,11 +31,11 @@ COMMANDS = [
 ]
 
 
-def ended(words: str, output: int, cluster: Cluster, store: Path,
+def ended(words: str, output: int, ours: Cluster, store: Path,
           monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
           ) -> tuple[int, str]:
     """The exit status of a command whose standard output is `output`, and what it complains of."""
-    arguments = [{"NS": cluster.namesrv, "STORE": str(store)}.get(one, one)
+    arguments = [{"NS": ours.namesrv, "STORE": str(store)}.get(one, one)
                  for one in shlex.split(words)]
     with open(output, "w", encoding="utf-8") as stream, monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", stream)
@@ -58,15 +58,15 @@ def gone() -> int:
      "Error: standard output: No space left on device\n"), (gone, ""),
 ], ids=["full", "gone"])
 def test_a_command_that_cannot_print_says_so_and_ends_with_its_status(
-    opened: Callable[[], int], said: str, cluster: Cluster, tmp_path: Path,
+    opened: Callable[[], int], said: str, ours: Cluster, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
     store = unpack("basic", tmp_path)
-    cluster.run("topic", "rm", "printed", "--yes")
-    cluster.run("group", "rm", "printing", "--yes")
+    ours.run("topic", "rm", "printed", "--yes")
+    ours.run("group", "rm", "printing", "--yes")
     # `consume` watches its pipe and ends by itself: tests/admin/test_consume_pipes.py
     wrong = {words: found for words, status in COMMANDS if (said or "consume" not in words) and (
-        found := ended(words, opened(), cluster, store, monkeypatch, capsys)) != (status, said)}
+        found := ended(words, opened(), ours, store, monkeypatch, capsys)) != (status, said)}
     assert wrong == {}
 
 

@@ -60,25 +60,25 @@ def test_verbs_that_change_have_a_dry_run_and_a_question() -> None:
 
 
 @pytest.fixture(scope="module")
-def gates(cluster: Cluster) -> Iterator[tuple[Gate, Gate]]:
-    with breaking(cluster.namesrv, cluster.broker) as both:
+def gates(ours: Cluster) -> Iterator[tuple[Gate, Gate]]:
+    with breaking(ours.namesrv, ours.broker) as both:
         yield both
 
 
 @pytest.fixture
-def values(cluster: Cluster, tmp_path: Path) -> dict[str, str]:
+def values(ours: Cluster, tmp_path: Path) -> dict[str, str]:
     """A topic with a message and a group, for the arguments of all commands."""
-    cluster.run("topic", "create", "B-topic", "--queues", 1)
+    ours.run("topic", "create", "B-topic", "--queues", 1)
     for group in ("B-group", "B-other"):
-        cluster.commit(group, "B-topic", 0)
-    with Producer("command-tests", namesrv=cluster.namesrv) as producer:
+        ours.commit(group, "B-topic", 0)
+    with Producer("command-tests", namesrv=ours.namesrv) as producer:
         message_id = producer.send(Message("B-topic", "body")).offset_message_id
     definitions = tmp_path / "definitions.toml"
     definitions.write_text("[topics.B-new]\nread_queues = 1\n")
     offsets = tmp_path / "offsets.json"
-    offsets.write_text(cluster.text("offset", "export", "B-group", "--json"))
+    offsets.write_text(ours.text("offset", "export", "B-group", "--json"))
     return {"TOPIC": "B-topic", "GROUP": "B-group", "OTHER": "B-other", "ID": message_id,
-            "BROKER": cluster.broker_name, "FILE": str(definitions), "OFFSETS": str(offsets),
+            "BROKER": ours.broker_name, "FILE": str(definitions), "OFFSETS": str(offsets),
             "BUNDLE": str(tmp_path / "bundle.tar.gz")}
 
 

@@ -32,11 +32,16 @@ from pathlib import Path
 
 from tests.support.ci import unavailable
 
-STOCK_VERSION = "4.9.7"
-STOCK_ARTIFACTS = (
-    f"org.apache.rocketmq:rocketmq-broker:{STOCK_VERSION}",
-    f"org.apache.rocketmq:rocketmq-namesrv:{STOCK_VERSION}",
-)
+STOCK_VERSION, STOCK5_VERSION = "4.9.7", "5.3.3"
+
+
+def _server(version: str) -> tuple[str, ...]:
+    """The artifacts of a stock broker and name server."""
+    return (f"org.apache.rocketmq:rocketmq-broker:{version}",
+            f"org.apache.rocketmq:rocketmq-namesrv:{version}")
+
+
+STOCK_ARTIFACTS = _server(STOCK_VERSION)
 CACHE = Path(os.environ.get("MQCORE_TEST_CACHE", Path.home() / ".cache" / "mqcore-test"))
 
 MAVEN_TIMEOUT_S = 300
@@ -84,11 +89,11 @@ class StockError(RuntimeError):
     """The stock programs could not be resolved, started or reached."""
 
 
-def have_stock() -> bool:
+def have_stock(version: str = STOCK_VERSION) -> bool:
     """Whether the stock broker can be run: `java`, and its jars cached or `mvn` to get them."""
     if shutil.which("java") is None:
         return False
-    return _cache_folder(STOCK_ARTIFACTS).is_dir() or shutil.which("mvn") is not None
+    return _cache_folder(_server(version)).is_dir() or shutil.which("mvn") is not None
 
 
 def require_stock() -> None:
@@ -127,8 +132,9 @@ def alone(name: str) -> Iterator[None]:
 
 
 def _cache_folder(artifacts: Sequence[str]) -> Path:
-    if tuple(artifacts) == STOCK_ARTIFACTS:
-        return CACHE / f"stock-{STOCK_VERSION}"
+    for version in (STOCK_VERSION, STOCK5_VERSION):
+        if tuple(artifacts) == _server(version):
+            return CACHE / f"stock-{version}"
     first = artifacts[0].split(":")
     digest = hashlib.sha256("\n".join(artifacts).encode()).hexdigest()[:10]
     return CACHE / f"{first[1]}-{first[2]}-{digest}"
@@ -173,31 +179,33 @@ def java_classes(source: Path, classpath: str) -> Path:
 
 
 @functools.cache
-def _shared_classes(classpath: str) -> tuple[str, ...]:
+def _shared_classes(version: str) -> tuple[str, ...]:
     """
     Options for what brokers and name servers load, ready in a file: half of what a start takes. A
     JVM before 13 knows no such file, and makes none.
     """
     java = Path(shutil.which("java") or "java").resolve()
+    classpath = stock_classpath(_server(version))
     digest = hashlib.sha256(f"{java} {java.stat().st_mtime_ns} {classpath}".encode()).hexdigest()
-    archive = CACHE / f"stock-{STOCK_VERSION}-{digest[:10]}.jsa"
+    archive = CACHE / f"stock-{version}-{digest[:10]}.jsa"
     with alone(archive.name):
         if not archive.exists():
-            _archive_classes(archive)
+            _archive_classes(archive, version)
     there = archive.exists() and archive.stat().st_size
     return (f"-XX:SharedArchiveFile={archive}",) if there else ()
 
 
-def _archive_classes(archive: Path) -> None:
+def _archive_classes(archive: Path, version: str) -> None:
     """Write it as a broker ends: empty when the JVM makes none, not at all when it is killed."""
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="archiving-") as scratch:
         made = Path(scratch, archive.name)
-        namesrv = start_namesrv(Path(scratch, "namesrv"), jvm_options=(*NAMESRV_JVM, UNSHARED))
+        namesrv = start_namesrv(Path(scratch, "namesrv"), jvm_options=(*NAMESRV_JVM, UNSHARED),
+                                version=version)
         try:
             broker = start_broker(Path(scratch, "broker"), namesrv.addr, {
                 "mappedFileSizeCommitLog": 64 << 20, "maxHashSlotNum": 500, "maxIndexNum": 2_000,
             }, jvm_options=(*BROKER_JVM, "-XX:+IgnoreUnrecognizedVMOptions",
-                            f"{ARCHIVING}={made}"))
+                            f"{ARCHIVING}={made}"), version=version)
             broker.stop()
         finally:
             namesrv.stop()
@@ -345,7 +353,7 @@ class StockProcess:
 def start_namesrv(
     folder: Path, properties: Mapping[str, object] | None = None, port: int | None = None,
     jvm_options: Sequence[str] = NAMESRV_JVM, system: Mapping[str, object] = WITHOUT_TLS,
-    names_tls: ssl.SSLContext | None = None,
+    names_tls: ssl.SSLContext | None = None, version: str = STOCK_VERSION,
 ) -> StockProcess:
     """
     Start a stock name server whose files live in `folder`; returns once it answers. names_tls: what
@@ -355,6 +363,7 @@ def start_namesrv(
     started = _start(
         "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", folder,
         {"listenPort": port, **(properties or {})}, f"127.0.0.1:{port}", jvm_options, system,
+        version=version,
     )
 
     def answers() -> bool:
@@ -370,6 +379,7 @@ def start_broker(
     port: int | None = None, jvm_options: Sequence[str] = BROKER_JVM,
     conf_files: Mapping[str, str] | None = None, system: Mapping[str, object] = WITHOUT_TLS,
     names_tls: ssl.SSLContext | None = None, ip: str = "127.0.0.1", program: Sequence[str] = (),
+    version: str = STOCK_VERSION,
 ) -> StockProcess:
     """
     Start a stock broker; returns once `namesrv_addr` knows it and it accepts connections.
@@ -392,7 +402,7 @@ def start_broker(
         "waitTimeMillsInSendQueue": SEND_QUEUE_MS, **given,
     }
     started = _start("broker", "org.apache.rocketmq.broker.BrokerStartup", folder, settings,
-                     f"{ip}:{port}", jvm_options, system, conf_files or {}, program)
+                     f"{ip}:{port}", jvm_options, system, conf_files or {}, program, version)
 
     def is_ready() -> bool:
         with socket.create_connection((ip, port), timeout=PROBE_TIMEOUT_S):
@@ -406,8 +416,9 @@ def _start(
     name: str, main_class: str, home: Path, properties: Mapping[str, object], addr: str,
     jvm_options: Sequence[str], system: Mapping[str, object],
     conf_files: Mapping[str, str] | None = None, program: Sequence[str] = (),
+    version: str = STOCK_VERSION,
 ) -> StockProcess:
-    classpath = stock_classpath()
+    classpath = stock_classpath(_server(version))
     home = home.absolute()
     for sub in ("conf", "logs"):
         (home / sub).mkdir(parents=True, exist_ok=True)
@@ -420,7 +431,7 @@ def _start(
     conf = home / f"{name}.conf"
     conf.write_text("".join(f"{key}={_property(value)}\n" for key, value in properties.items()))
     output = home / f"{name}.out"
-    shared = _shared_classes(classpath) if system and not any(
+    shared = _shared_classes(version) if system and not any(
         option.startswith((ARCHIVING, UNSHARED)) for option in jvm_options) else ()
     command = [*program, "java", *jvm_options, *shared, *JAVA_OPENS, f"-Duser.home={home}",
                *(f"-D{name}={value}" for name, value in system.items()), "-cp", classpath,
@@ -498,7 +509,7 @@ def stock_cluster(
     namesrv_properties: Mapping[str, object] | None = None,
     jvm_options: Sequence[str] = BROKER_JVM, conf_files: Mapping[str, str] | None = None,
     system: Mapping[str, object] = WITHOUT_TLS, names_tls: ssl.SSLContext | None = None,
-    is_kept: bool = True,
+    is_kept: bool = True, version: str = STOCK_VERSION,
 ) -> Iterator[StockCluster]:
     """
     Run a stock name server and a stock broker on free ports, with all their files below `tmp_path`.
@@ -511,11 +522,11 @@ def stock_cluster(
     processes: list[StockProcess] = []
     try:
         namesrv = start_namesrv(tmp_path / "stock-namesrv", namesrv_properties, system=system,
-                                names_tls=names_tls)
+                                names_tls=names_tls, version=version)
         processes.append(namesrv)
         broker = start_broker(tmp_path / "stock-broker", namesrv.addr, broker_properties,
                               jvm_options=jvm_options, conf_files=conf_files, system=system,
-                              names_tls=names_tls)
+                              names_tls=names_tls, version=version)
         processes.append(broker)
         given = (broker_properties or {}).get("storePathRootDir", broker.home / "store")
         yield StockCluster(namesrv, broker, Path(str(given)), processes)

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from mqcore.admin.nouns.parameters import group_argument, group_option, topic_argument, topic_option
 from mqcore.admin.shell import files, units
@@ -14,7 +15,7 @@ from mqcore.admin.shell.exits import Exit, Failure
 from mqcore.admin.shell.runner import Plan, changes, reads
 from mqcore.admin.shell.view import Column, Table, Text, View
 from mqcore.client import AsyncAdmin, MessageQueue
-from mqcore.client.admin import OffsetReset, QueueReset
+from mqcore.client.admin import GroupConfig, OffsetReset, QueueReset
 
 
 @click.group("offset")
@@ -120,15 +121,18 @@ async def copy_command(admin: AsyncAdmin, source: str, target: str, topic: str) 
     online = bool((await admin.members(target)).members)
     planned = [QueueReset(queue, of_target.get(queue), offset)
                for queue, offset in sorted(of_source.items())]
+    new_on, settings = await _without_group(admin, target, of_source)
 
     def view(resets: Sequence[QueueReset]) -> View:
         rows = _reset_rows(resets)
         warning = [Text([f"group {target} is connected: its members commit their own offsets over "
                          "these"])] if online else []
         return View({"source": source, "target": target, "topic": topic, "online": online,
-                     "queues": rows}, [Table(RESET, rows), *warning])
+                     "newGroupOn": new_on, "queues": rows},
+                    [Table(RESET, rows), *_new_group(target, new_on), *warning])
 
     async def work() -> View:
+        await _make_group(admin, target, new_on, settings)
         return view(await admin.clone_offsets(source, target, topic))
 
     return Plan(view(planned), work, f"copy offsets of {source} to {target}", target)
@@ -138,6 +142,34 @@ async def _committed(admin: AsyncAdmin, group: str, topic: str) -> dict[MessageQ
     """Committed offsets of a topic. A query by topic would give 0 for queues without one."""
     return {one.queue: one.consumer_offset for one in (await admin.lag(group)).queues
             if one.queue.topic == topic}
+
+
+# -- a group that does not exist ------------------------------------------------------------------
+
+async def _without_group(
+    admin: AsyncAdmin, group: str, queues: Iterable[MessageQueue],
+) -> tuple[list[str], GroupConfig]:
+    """
+    The brokers of queues that lack a group, and its settings on another one, or the default.
+    RocketMQ 5 takes no offsets for a group that does not exist.
+    """
+    found = await admin.group_config(group)
+    silent = {one.name for one in found.unreachable}
+    lacking = {queue.broker_name for queue in queues} - {one.broker_name for one in found} - silent
+    return sorted(lacking), found[0].config if found else GroupConfig(group)
+
+
+def _new_group(group: str, brokers: Sequence[str]) -> list[Text]:
+    return [Text([f"group {group} is new on {', '.join(brokers)}"])] if brokers else []
+
+
+async def _make_group(
+    admin: AsyncAdmin, group: str, brokers: Sequence[str], settings: GroupConfig,
+) -> None:
+    given = asdict(settings)
+    del given["name"]
+    for broker in brokers:
+        await admin.create_group(group, broker=broker, **given)
 
 
 # -- export, import -------------------------------------------------------------------------------
@@ -176,10 +208,13 @@ async def import_command(admin: AsyncAdmin, file: Path, as_group: str | None) ->
                           f"{offset} is outside of {first} to {end}")
         resets.append(QueueReset(queue, await admin.committed(group, queue), offset))
     rows = _reset_rows(resets)
+    new_on, settings = await _without_group(admin, group, offsets)
     table = Table((Column("TOPIC", "topic"), *RESET), rows, "no offsets in the document")
-    view = View({"group": group, "queues": rows}, [table])
+    view = View({"group": group, "newGroupOn": new_on, "queues": rows},
+                [table, *_new_group(group, new_on)])
 
     async def work() -> View:
+        await _make_group(admin, group, new_on, settings)
         for one in resets:
             await admin.set_offset(group, one.queue, one.after)
         return view

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from mqcore.client.admin import arguments
-from mqcore.client.admin.bodies import document, header_number, when
+from mqcore.client.admin.bodies import document, header_number, settings_of, when
 from mqcore.client.admin.groups import Groups
 from mqcore.client.admin.link import (
     SUCCESS,
@@ -296,27 +296,32 @@ class Offsets(Groups, Link):
             return resets, online
 
         plans, failures = await self._read(what, list(by_master), planned)
-        online = any(is_online for _, (_, is_online) in plans)
-        plan = {target: resets for target, (resets, _) in plans}
+        plan = dict(plans)
+        online = any(is_online for _, is_online in plan.values())
         if dry_run:
-            return OffsetReset(group, topic, _joined(plan.values()), online, True, failures)
+            return OffsetReset(group, topic, _joined([resets for resets, _ in plan.values()]),
+                               online, True, failures)
         if online and aim.offset is not None:
             raise ClientError(f"group {group} is online: its members cannot be told an offset;"
                               " stop them, or give a time", topic=topic)
 
         async def one(target: Target) -> list[QueueReset]:
-            if target not in plan:              # it failed before: this says how
-                plan[target], _ = await planned(target)
-            if aim.offset is None:
+            # one that failed before says how, the second time
+            resets, is_online = plan.get(target) or await planned(target)
+            moved = [reset for reset in resets if reset.before != reset.after]
+            if is_online and not force and await self._moves_offsets_itself(target):
+                for reset in moved:
+                    await self._move_members(target, group, reset)
+                return resets
+            if aim.offset is None and (force or is_online):
                 told = await self._tell_members(target, group, topic, aim, force)
                 if told is not None:
-                    before = {reset.queue: reset.before for reset in plan[target]}
+                    before = {reset.queue: reset.before for reset in resets}
                     return [QueueReset(queue, before.get(queue), offset)
                             for queue, offset in told.items()]
-            for reset in plan[target]:
-                if reset.before != reset.after:
-                    await self._commit(target, group, reset.queue, reset.after)
-            return plan[target]
+            for reset in moved:
+                await self._commit(target, group, reset.queue, reset.after)
+            return resets
 
         done = await self._write(what, list(by_master), one)
         return OffsetReset(group, topic, _joined([resets for _, resets in done]), online, False)
@@ -360,6 +365,17 @@ class Offsets(Groups, Link):
         if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return None
         return dict(document(answer, target.address).offsets("offsetTable"))
+
+    async def _moves_offsets_itself(self, target: Target) -> bool:
+        """Whether it moves offsets on 222 (RocketMQ 5), forward as well: it ignores `isForce`."""
+        answer = await self._ask(target.address, RequestCode.GET_BROKER_CONFIG)
+        return settings_of(answer.body).get("useServerSideResetOffset") == "true"
+
+    async def _move_members(self, target: Target, group: str, reset: QueueReset) -> None:
+        """Let such a broker move one queue; members hear of it with their next pull."""
+        await self._ask(target.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {
+            "topic": reset.queue.topic, "group": group, "timestamp": "0", "isForce": "false",
+            "queueId": str(reset.queue.queue_id), "offset": str(reset.after)})
 
     async def _is_online(self, target: Target, group: str) -> bool:
         answer = await self._ask(
