@@ -313,6 +313,12 @@ class Rules:
                 "wrong signature", f"{EXCEPTION}Check signature failed for accessKey={key}", key)
         return account
 
+    def verified(self, request: Command) -> Account | AccessRefusal:
+        """The account of a request whose signature was verified before."""
+        key = (request.ext or {}).get(ACCESS_KEY) or ""
+        return self.accounts.get(key) or AccessRefusal(
+            "unknown access key", f"{EXCEPTION}No acl config for {key[:64]}", key)
+
     def refusal(
         self, account: Account, code: int, needs: Iterable[tuple[str, int]], *, admin: bool
     ) -> AccessRefusal | None:

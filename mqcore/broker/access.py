@@ -94,14 +94,19 @@ class AccessControl:
 
     # -- requests -----------------------------------------------------------------------------
 
-    def judge(self, request: Request) -> Generator[None, None, Answer | None]:
-        """The refusal of a request; None: it is allowed. With pauses."""
+    def judge(self, request: Request, *, verified: bool = False
+              ) -> Generator[None, None, Answer | None]:
+        """
+        The refusal of a request; None: it is allowed. With pauses. verified: the serving process
+        says whose it is (mqcore/net/grpc/authorization.pxd).
+        """
         command, host = request.command, remote_address(request.remote)[0]
-        if request.body_size > len(command.body):      # its body was not looked at
+        if request.body_size > len(command.body) and not verified:   # its body was not looked at
             return self._refuse(request, AccessRefusal(
                 "a header that cannot be checked",
                 f"{EXCEPTION}a request of more than 393216 bytes needs a plain header"))
-        found = yield from self.rules.identify(command, host)
+        found = (self.rules.verified(command) if verified
+                 else (yield from self.rules.identify(command, host)))
         if isinstance(found, AccessRefusal):
             return self._refuse(request, found)
         if found is None:

@@ -313,7 +313,8 @@ class Broker:
         return self._begin(request)
 
     def _guarded(self, request: Request) -> OutcomeJob:
-        refusal = yield from self.core.access.judge(request)
+        refusal = yield from self.core.access.judge(
+            request, verified=self.core.is_grpc(request.connection))
         if refusal is not None:
             return refusal
         outcome = self._begin(request)

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import json
 import select
 import subprocess
@@ -51,17 +53,33 @@ StatusOnly: 1 status Status
 Message = dict[str, Any]
 
 
+CLIENT = {"x-mq-client-id": "client"}
+
+
+def authorization(key: str, secret: str, date: str = "20261128T200000Z") -> dict[str, str]:
+    digest = hmac.new(secret.encode(), date.encode(), hashlib.sha1).hexdigest()
+    return {"x-mq-date-time": date, "authorization": (
+        f"MQv2-HMAC-SHA1 Credential={key}, SignedHeaders=x-mq-date-time, Signature={digest}")}
+
+
 class Caller:
     """One connection."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, access_key: str = "", secret_key: str = "") -> None:
+        """access_key, secret_key: all calls are signed with these; empty: none is."""
+        self._keys = access_key, secret_key
         (python,) = require_client("grpc")
         self._process = subprocess.Popen(
             [python, str(SOURCES / "python_grpc" / "raw.py"), address], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, preexec_fn=die_with_parent)
 
+    def credentials(self) -> dict[str, str]:
+        """What a client adds to its calls (grpc.md 1.6)."""
+        key, secret = self._keys
+        return {} if not key else authorization(key, secret)
+
     def begin(self, method: str, request: bytes, metadata: dict[str, str] | None = None) -> None:
-        given = {"x-mq-client-id": "client"} if metadata is None else metadata
+        given = {**CLIENT, **self.credentials()} if metadata is None else metadata
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(
             {"method": method, "request": request.hex(), "metadata": given}).encode() + b"\n")
@@ -124,8 +142,8 @@ def receive_request(topic: str, group: str, *, wait_s: int = 5, invisible_s: int
 
 
 @contextlib.contextmanager
-def calling(address: str) -> Iterator[Caller]:
-    caller = Caller(address)
+def calling(address: str, access_key: str = "", secret_key: str = "") -> Iterator[Caller]:
+    caller = Caller(address, access_key, secret_key)
     try:
         yield caller
     finally:

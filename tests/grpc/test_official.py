@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from tests.grpc.world import GrpcBroker, grpc_broker
 from tests.interop.toolchain import JVM_OPTIONS, SOURCES, require_client
@@ -14,7 +15,10 @@ JAVA_CLIENT = ("org.apache.rocketmq:rocketmq-client-java:5.2.0",)
 TIMEOUT_S = 300
 
 
-def run_java(folder: Path, broker: GrpcBroker, transport: str) -> dict[str, object]:
+def run_java(
+    folder: Path, broker: GrpcBroker, transport: str, *keys: str,
+) -> dict[str, object]:
+    """keys: an access key and its secret key, or nothing."""
     require_stock()
     try:
         classpath = stock_classpath(JAVA_CLIENT)
@@ -22,7 +26,7 @@ def run_java(folder: Path, broker: GrpcBroker, transport: str) -> dict[str, obje
         unavailable(str(error))
     run = subprocess.run(
         ["java", *JVM_OPTIONS, f"-Duser.home={folder}", "-cp", classpath,
-         str(SOURCES / "java_grpc" / "Official.java"), broker.address, transport],
+         str(SOURCES / "java_grpc" / "Official.java"), broker.address, transport, *keys],
         cwd=folder, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
     assert lines, (run.stdout + run.stderr)[-3000:]
@@ -51,15 +55,23 @@ def test_the_java_client_by_tls(tmp_path: Path) -> None:
         check_java(run_java(tmp_path, broker, "tls"))
 
 
-def test_the_python_client(live: GrpcBroker, tmp_path: Path) -> None:
+def run_python(folder: Path, broker: GrpcBroker, *keys: str) -> dict[str, Any]:
     (python,) = require_client("grpc")
     run = subprocess.run(
-        [python, str(SOURCES / "python_grpc" / "official.py"), live.address], cwd=tmp_path,
-        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={"HOME": str(tmp_path)})
+        [python, str(SOURCES / "python_grpc" / "official.py"), broker.address, *keys], cwd=folder,
+        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={"HOME": str(folder)})
     lines = [line for line in run.stdout.splitlines() if line.startswith("{")]
     assert lines, (run.stdout + run.stderr)[-3000:]
-    said = json.loads(lines[-1])
+    said: dict[str, Any] = json.loads(lines[-1])
+    return said
+
+
+def check_python(said: dict[str, Any]) -> None:
     assert said["push"] == [["again", 1], ["again", 2], ["first", 1], ["second", 1]]
     assert [said["simple"][one] for one in said["ids"]] == [
         [body, tag, ["key"], {"name": "value"}]
         for body, tag in (("first", "a"), ("other tag", "b"), ("second", "a"), ("again", "a"))]
+
+
+def test_the_python_client(live: GrpcBroker, tmp_path: Path) -> None:
+    check_python(run_python(tmp_path, live))

@@ -11,6 +11,8 @@ import ipaddress
 from collections.abc import Callable, Generator
 from typing import Any
 
+from mqcore.acl import needs
+from mqcore.acl.rules import EXCEPTION, PUB, SUB
 from mqcore.broker.core import Core
 from mqcore.broker.names import check_group
 from mqcore.broker.request import (
@@ -103,7 +105,8 @@ def _answered(core: Core, request: Request) -> OutcomeJob:
     except Refused as error:
         name, response = "StatusOnly", {"status": status(error.code, error.text)}
         if method is Method.TELEMETRY:
-            return refused(ResponseCode.SYSTEM_ERROR, error.text)
+            return refused(ResponseCode.NO_PERMISSION if error.code is StatusCode.UNAUTHORIZED
+                           else ResponseCode.SYSTEM_ERROR, error.text)
     except (ProtobufError, FieldError) as error:
         if method is Method.TELEMETRY:
             return refused(ResponseCode.SYSTEM_ERROR, str(error))
@@ -125,18 +128,29 @@ def _name(resource: Message | None) -> str:
     return name
 
 
-def _topic_name(core: Core, resource: Message | None) -> str:
-    """Raises Refused for a name that no topic of clients may have."""
+def _permitted(core: Core, request: Request, name: str, bits: int) -> None:
+    """Raises Refused if the account of a request has none of the bits."""
+    refusal = core.access.may(request, name, bits)
+    if refusal is not None:
+        raise Refused(StatusCode.UNAUTHORIZED, refusal.remark.removeprefix(EXCEPTION))
+
+
+def _topic_name(core: Core, request: Request, resource: Message | None, bits: int) -> str:
+    """
+    bits: what an account has to be allowed, one of them. Raises Refused for a name that no topic of
+    clients may have, or that the account may not touch.
+    """
     name = _name(resource)
     trouble = name_trouble(name)
     if trouble is None and core.topics.is_system(name):
         trouble = f"the topic {name} is the broker's own"
     if trouble is not None:
         raise Refused(StatusCode.ILLEGAL_TOPIC, trouble)
+    _permitted(core, request, name, bits)
     return name
 
 
-def _group_name(core: Core, resource: Message | None) -> str:
+def _group_name(core: Core, request: Request, resource: Message | None) -> str:
     name = _name(resource)
     if not name.strip():
         raise Refused(StatusCode.ILLEGAL_CONSUMER_GROUP, "the group is blank: expected a name")
@@ -148,6 +162,7 @@ def _group_name(core: Core, resource: Message | None) -> str:
         check_group(name, core.groups.has(name))
     except FieldError as error:
         raise Refused(StatusCode.ILLEGAL_CONSUMER_GROUP, str(error)) from error
+    _permitted(core, request, needs.group(name), SUB)
     return name
 
 
@@ -209,14 +224,14 @@ def _queues(core: Core, asked: Message, topic: TopicConfig) -> list[Message]:
 
 def _route(core: Core, request: Request, asked: Message) -> Answered:
     yield
-    topic = _topic(core, request, _topic_name(core, asked.get("topic")))
+    topic = _topic(core, request, _topic_name(core, request, asked.get("topic"), PUB | SUB))
     return _ok("QueryRouteResponse", message_queues=_queues(core, asked, topic))
 
 
 def _assignment(core: Core, request: Request, asked: Message) -> Answered:
     yield
-    topic = _topic(core, request, _topic_name(core, asked.get("topic")))
-    group = _group_name(core, asked.get("group"))
+    topic = _topic(core, request, _topic_name(core, request, asked.get("topic"), SUB))
+    group = _group_name(core, request, asked.get("group"))
     readable = [queue for queue in _queues(core, asked, topic)
                 if queue["permission"] in (Permission.READ, Permission.READ_WRITE)]
     if not readable:
@@ -264,21 +279,23 @@ def _telemetry(core: Core, request: Request, command: Message) -> Answered:
         raise Refused(StatusCode.BAD_REQUEST,
                       "there is no publishing or subscription data in settings")
     if publishing is not None:
-        yield from _register_producer(core, client, publishing)
+        yield from _register_producer(core, request, client, publishing)
         merged = _for_producer(core, settings)
     else:
-        group = _group_name(core, (subscription or {}).get("group"))
+        group = _group_name(core, request, (subscription or {}).get("group"))
         yield from _register_consumer(core, request, client, group, settings)
         merged = _for_consumer(core, settings, group)
     return _ok("TelemetryCommand", settings=merged)
 
 
-def _register_producer(core: Core, client: Client, publishing: Message) -> Generator[None]:
+def _register_producer(
+    core: Core, request: Request, client: Client, publishing: Message,
+) -> Generator[None]:
     topics = publishing.get("topics", [])
     if len(topics) > TOPICS_OF_A_CLIENT_MAX:
         raise Refused(StatusCode.BAD_REQUEST, f"publishing.topics: {len(topics)}, expected at most "
                       f"{TOPICS_OF_A_CLIENT_MAX}")
-    names = [_topic_name(core, topic) for topic in topics]
+    names = [_topic_name(core, request, topic, PUB) for topic in topics]
     for name in names:
         yield
         core.clients.register_producer(name, client)     # its group is called like the topic
@@ -295,7 +312,7 @@ def _register_consumer(
     subscriptions = {}
     for entry in entries:
         yield
-        _topic_name(core, entry.get("topic"))
+        _topic_name(core, request, entry.get("topic"), SUB)
         one = _subscription(entry, request.now_ms)
         subscriptions[one.topic] = one
     passive = settings.get("client_type") == ClientType.PUSH_CONSUMER
@@ -340,7 +357,7 @@ def _heartbeat(core: Core, request: Request, asked: Message) -> Answered:
     if kind not in (ClientType.PRODUCER, ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER):
         raise Refused(StatusCode.UNRECOGNIZED_CLIENT_TYPE, f"the client type {kind} is not known")
     if kind != ClientType.PRODUCER:
-        _group_name(core, asked.get("group"))
+        _group_name(core, request, asked.get("group"))
     core.clients.heard(request.connection, request.now_ms)
     return _ok()
 
@@ -356,9 +373,9 @@ def _termination(core: Core, request: Request, asked: Message) -> Answered:
 def _receive_start(core: Core, request: Request, asked: Message) -> Answered:
     """The front asks this before a group's first receive from a topic, and now and then."""
     yield
-    group = _group_name(core, asked.get("group"))
+    group = _group_name(core, request, asked.get("group"))
     queue = asked.get("message_queue") or {}
-    topic = _topic(core, request, _topic_name(core, queue.get("topic")))
+    topic = _topic(core, request, _topic_name(core, request, queue.get("topic"), SUB))
     config = core.groups.find_or_create(group, request.now_ms)
     if config is None:
         raise Refused(StatusCode.CONSUMER_GROUP_NOT_FOUND, f"the group {group} does not exist")
@@ -380,7 +397,7 @@ def _receive_start(core: Core, request: Request, asked: Message) -> Answered:
 
 def _queue(core: Core, request: Request, asked: Message) -> tuple[str, int]:
     queue = asked.get("message_queue") or {}
-    topic = _topic(core, request, _topic_name(core, queue.get("topic")))
+    topic = _topic(core, request, _topic_name(core, request, queue.get("topic"), SUB))
     number = queue.get("id", 0)
     if not 0 <= number < max(topic.read_queue_count, topic.write_queue_count):
         raise Refused(StatusCode.BAD_REQUEST, f"message_queue.id: {number}, expected one of the "
@@ -390,7 +407,7 @@ def _queue(core: Core, request: Request, asked: Message) -> tuple[str, int]:
 
 def _update_offset(core: Core, request: Request, asked: Message) -> Answered:
     yield
-    group = _group_name(core, asked.get("group"))
+    group = _group_name(core, request, asked.get("group"))
     topic, queue = _queue(core, request, asked)
     offset = asked.get("offset", 0)
     if offset < 0:
@@ -402,7 +419,7 @@ def _update_offset(core: Core, request: Request, asked: Message) -> Answered:
 
 def _get_offset(core: Core, request: Request, asked: Message) -> Answered:
     yield
-    group = _group_name(core, asked.get("group"))
+    group = _group_name(core, request, asked.get("group"))
     topic, queue = _queue(core, request, asked)
     offset = core.offsets.query(group, topic, queue, core.ports.store)
     if offset is None:

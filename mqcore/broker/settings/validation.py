@@ -128,9 +128,6 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         refuse("grpc.listen_port", "a port that the broker does not use itself")
     if settings.grpc.enable and settings.processes.serving_count >= SERVING.count_max:
         refuse("processes.serving_count", f"at most {SERVING.count_max - 1} with grpc.enable")
-    if settings.grpc.enable and settings.acl.enable:
-        refuse("grpc.enable", "false where acl.enable is on: signatures of gRPC clients are not "
-               "verified yet, and without them everybody could send and receive")
     if settings.grpc.enable and settings.replication.role is Role.SLAVE:
         refuse("grpc.enable", "false at a slave: clients of gRPC are served by masters")
     if settings.http.enable and settings.http.address[1] in _ports(settings):

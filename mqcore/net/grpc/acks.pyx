@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport strlen
 
 from mqcore.net.grpc.answers cimport call_say
+from mqcore.net.grpc.authorization cimport may_consume
 from mqcore.net.grpc.calls cimport (
     DEAD_MAX,
     Grpc,
@@ -32,7 +33,7 @@ from mqcore.net.grpc.protobuf cimport (
     pb_put_number,
 )
 from mqcore.net.grpc.streams cimport Call
-from mqcore.net.requests cimport HANDLED
+from mqcore.net.requests cimport HANDLED, HANDLE_DENIED
 from mqcore.net.transport.transport cimport Connection
 from mqcore.store.pop.handles cimport RECEIPT_MAX, Receipt, receipt_parse, receipt_write
 from mqcore.store.pop.pop cimport (
@@ -98,6 +99,8 @@ cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
     if r.broken or count == 0 or count > ACK_ENTRIES_MAX:
         say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "entries: expected 1 to 1024")
         return HANDLED
+    if not may_consume(g, c, group, group_length, topic, topic_length):
+        return HANDLE_DENIED
     g.out.length = 0
     pb_open(&r, message, length)
     while pb_next(&r):
@@ -152,6 +155,8 @@ cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message
     if r.broken or not receipt_parse(handle, handle_length, &receipt):
         say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "receipt_handle: it is none")
         return HANDLED
+    if not may_consume(g, c, group, group_length, topic, topic_length):
+        return HANDLE_DENIED
     q = pop_find(&g.pops, group, group_length, topic, topic_length, receipt.queue_id)
     if q == NULL:
         say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,

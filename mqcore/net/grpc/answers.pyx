@@ -7,7 +7,9 @@ from mqcore.net.nghttp2 cimport Http2Field, Http2Provider, Http2Source
 from mqcore.net.grpc.streams cimport (
     GRPC_INVALID_ARGUMENT,
     GRPC_OK,
+    GRPC_PERMISSION_DENIED,
     GRPC_RESOURCE_EXHAUSTED,
+    GRPC_UNAUTHENTICATED,
     GRPC_UNAVAILABLE,
     GRPC_UNIMPLEMENTED,
     PREFIX,
@@ -53,12 +55,16 @@ cdef const char* status_text(int status) noexcept nogil:
         return "0"
     if status == GRPC_INVALID_ARGUMENT:
         return "3"
+    if status == GRPC_PERMISSION_DENIED:
+        return "7"
     if status == GRPC_RESOURCE_EXHAUSTED:
         return "8"
     if status == GRPC_UNIMPLEMENTED:
         return "12"
     if status == GRPC_UNAVAILABLE:
         return "14"
+    if status == GRPC_UNAUTHENTICATED:
+        return "16"
     return "13"
 
 

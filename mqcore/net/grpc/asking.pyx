@@ -27,4 +27,6 @@ cdef int ask(Grpc* g, Connection* c, Call* call, const uint8_t* message,
     ask_with_number(&command, literal("method"), call.method)
     ask_with(&command, literal("clientId"), call.client_id, call.client_id_length)
     ask_with(&command, literal("language"), call.language, call.language_length)
-    return front_command(g.handler, c, &command, message, <int32_t>length, length)
+    if g.account != NULL:
+        ask_with(&command, literal("AccessKey"), g.access_key, g.access_key_length)
+    return front_command(g.handler, c, &command, message, <int32_t>length, length, g.account == NULL)

@@ -8,6 +8,7 @@ from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.offset_commits cimport OffsetCommits
 from mqcore.net.serving.scan cimport StoreReader
 from mqcore.net.serving.wanted cimport Wants
+from mqcore.shm.access cimport AccessAccount
 from mqcore.shm.segment cimport Shm
 from mqcore.store.pop.handles cimport HANDLE_BROKER_MAX
 from mqcore.store.pop.state cimport PopClock, PopState
@@ -35,6 +36,12 @@ cdef struct Grpc:
     PbWriter out                       # of the answer that is being made
     uint8_t* properties                # of the send that is being made
     int32_t body_max
+    # access control, of the call at hand
+    const AccessAccount* account       # NULL: nothing is to be checked
+    const uint8_t* access_key
+    int32_t access_key_length
+    const char* denied                 # of the last refusal
+    int32_t access_seen                # authorization GA2: the sequence of the rules
     # receives
     PopState pops
     Pairs pairs

@@ -5,10 +5,12 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
+from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport PROPERTIES_LENGTH_MAX
 from mqcore.net.grpc.acks cimport dead_letter_told, serve_ack, serve_change
 from mqcore.net.grpc.answers cimport call_end, call_say
 from mqcore.net.grpc.asking cimport ask
+from mqcore.net.grpc.authorization cimport authorize
 from mqcore.net.grpc.calls cimport DEAD_MAX, LEAVING_MAX, Grpc, say_status, say_status_bytes
 from mqcore.net.nghttp2 cimport nghttp2
 from mqcore.net.grpc.methods cimport (
@@ -21,13 +23,15 @@ from mqcore.net.grpc.methods cimport (
     METHOD_TELEMETRY,
     STATUS_CLIENT_ID_REQUIRED,
     STATUS_HA_NOT_AVAILABLE,
+    STATUS_UNAUTHORIZED,
     method_of,
     method_streams,
     status_of,
 )
-from mqcore.net.grpc.receives cimport pair_told, serve_receive
+from mqcore.net.grpc.receives cimport pair_told, refuse_receive, serve_receive
 from mqcore.net.grpc.sends cimport answer_send, serve_send_message
 from mqcore.net.grpc.session cimport (
+    call_answered,
     door_open,
     door_pump,
     session_bytes,
@@ -36,17 +40,36 @@ from mqcore.net.grpc.session cimport (
     session_goodbye,
     session_of,
 )
-from mqcore.net.grpc.streams cimport CLIENT_ID_MAX, GRPC_INVALID_ARGUMENT, Call, Session
+from mqcore.net.grpc.streams cimport (
+    CLIENT_ID_MAX,
+    GRPC_INVALID_ARGUMENT,
+    GRPC_PERMISSION_DENIED,
+    GRPC_UNAUTHENTICATED,
+    Call,
+    Session,
+)
 from mqcore.net.remoting.command cimport Said, said_read
 from mqcore.net.remoting.frames cimport RESPONSE_BIT
-from mqcore.net.requests cimport HANDLED, Asker, Front, PullAnswer, SendAnswer
+from mqcore.net.requests cimport (
+    HANDLED,
+    HANDLE_DENIED,
+    HANDLE_FORWARD,
+    HANDLE_STALL,
+    HANDLE_WAIT,
+    Asker,
+    Front,
+    PullAnswer,
+    SendAnswer,
+)
 from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.transport.loop cimport transport_listen
 from mqcore.net.transport.transport cimport Connection
+from mqcore.shm.access cimport access_is_on
 from mqcore.store.pop.handles cimport HANDLE_BROKER_MAX
 from mqcore.wire.codes cimport (
     REQUEST_CHECK_TRANSACTION_STATE,
     REQUEST_GRPC_CALL,
+    RESPONSE_NO_PERMISSION,
     RESPONSE_SUCCESS,
     RESPONSE_SYSTEM_BUSY,
 )
@@ -78,6 +101,8 @@ cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
     call = session_call(c, asker.opaque)
     if call != NULL:                                                     # GF1
         say_status(<Grpc*>self, call, status_of(code), remark)
+        if method_streams(call.method):
+            call_answered(call)
 
 
 cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept nogil:
@@ -104,10 +129,15 @@ cdef void say_refusal(Grpc* g, Call* call, const Said* said) noexcept nogil:
     cdef int32_t length = 0
     if said.remark.length > 0:
         length = max(text_copy(&said.remark, remark, REMARK_MAX), 0)
+    if call.method == METHOD_TELEMETRY and said.header.code == RESPONSE_NO_PERMISSION:
+        call_end(call, GRPC_PERMISSION_DENIED, "the account has no permission for what the settings name")
+        return
     if call.method == METHOD_TELEMETRY and said.header.code != RESPONSE_SYSTEM_BUSY:
         call_end(call, GRPC_INVALID_ARGUMENT, "the settings are not taken")
         return
     say_status_bytes(g, call, status_of(said.header.code), remark, length)
+    if method_streams(call.method):
+        call_answered(call)
 
 
 cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t length) noexcept nogil:
@@ -138,24 +168,61 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
         say_status(g, call, status_of(RESPONSE_SUCCESS), "OK")
     else:
         call_say(call, said.body, said.body_length, not method_streams(call.method))
+        if method_streams(call.method):
+            call_answered(call)
 
 
 # -- requests ----------------------------------------------------------------------------------------
 
+cdef int say_denied(Grpc* g, Call* call, int how) noexcept nogil:
+    """how: a GrpcStatus, for a call that streams."""
+    if method_streams(call.method):
+        call_end(call, how, g.denied)
+    elif call.method == METHOD_RECEIVE_MESSAGE:
+        refuse_receive(g, call, STATUS_UNAUTHORIZED, g.denied)
+    else:
+        say_status(g, call, STATUS_UNAUTHORIZED, g.denied)
+    return HANDLED
+
+
 cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
                int64_t length) noexcept nogil:
     cdef Grpc* g = <Grpc*>top
+    cdef int result
     if not 0 < call.client_id_length <= CLIENT_ID_MAX:                   # GF2
         say_status(g, call, STATUS_CLIENT_ID_REQUIRED,
                    "x-mq-client-id: expected 1 to 255 characters")
         if method_streams(call.method):
             call_end(call, GRPC_INVALID_ARGUMENT, "x-mq-client-id is missing")
         return HANDLED
+    result = authorize(g, c, call)
+    if result == HANDLE_DENIED:
+        return say_denied(g, call, GRPC_UNAUTHENTICATED)
+    if result != HANDLE_FORWARD:
+        return result
     if g.handler.sends.appends.slave and call.method != METHOD_TELEMETRY and (
             call.method != METHOD_HEARTBEAT):
         say_status(g, call, STATUS_HA_NOT_AVAILABLE,
                    "service not available now: this broker follows another one")
         return HANDLED
+    if call.method == METHOD_TELEMETRY:
+        return serve_telemetry(g, c, call, message, length)
+    result = serve_method(g, c, call, message, length)
+    return say_denied(g, call, GRPC_PERMISSION_DENIED) if result == HANDLE_DENIED else result
+
+
+cdef int serve_telemetry(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                         int64_t length) noexcept nogil:
+    cdef int result
+    call.unanswered += 1
+    result = ask(g, c, call, message, length)
+    if result == HANDLE_WAIT or result == HANDLE_STALL:      # it comes again
+        call.unanswered -= 1
+    return result
+
+
+cdef int serve_method(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                      int64_t length) noexcept nogil:
     if call.method == METHOD_SEND_MESSAGE:
         return serve_send_message(g, c, call, message, length)
     if call.method == METHOD_RECEIVE_MESSAGE:
@@ -225,6 +292,8 @@ cdef class GrpcLoop(ServingLoop):
         g.door.serve = serve
         g.door.gone = gone
         g.handler = &self.s.handler
+        g.door.keeps_credentials = access_is_on(&self.s.guard.access)
+        g.access_seen = load_i32_acquire(&self.s.shm.head.access_sequence)
         g.shm = self.s.shm
         g.reader = &self.s.reader
         g.wants = &self.s.wants

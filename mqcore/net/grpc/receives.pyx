@@ -13,6 +13,7 @@ from mqcore.layout cimport (
 )
 from mqcore.net.grpc.answers cimport call_say
 from mqcore.net.grpc.asking cimport ask, ask_with, ask_with_number
+from mqcore.net.grpc.authorization cimport may_consume
 from mqcore.net.grpc.calls cimport DEAD_MAX, Grpc, pop_clock, put_status, read_duration, read_name
 from mqcore.net.grpc.messages cimport Delivery, put_message
 from mqcore.net.grpc.methods cimport (
@@ -38,7 +39,7 @@ from mqcore.net.grpc.protobuf cimport (
 )
 from mqcore.net.grpc.streams cimport PREFIX, Call, Session
 from mqcore.net.remoting.command cimport Command, Said, command_begin
-from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, PullRequest
+from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_DENIED, PullRequest
 from mqcore.net.serving.handler cimport front_command
 from mqcore.net.serving.scan cimport Found, Portion, scan
 from mqcore.net.serving.wanted cimport Wanted, wanted_by
@@ -237,7 +238,7 @@ cdef bint dead_letter(Grpc* g, Connection* c, const Pair* pair, const RecordView
     ask_with(&command, literal("group"), pair.group, pair.group_length)
     ask_with_number(&command, literal("delayLevel"), DEAD_BACK)
     ask_with(&command, literal("originTopic"), pair.topic, pair.topic_length)
-    if front_command(g.handler, c, &command, NULL, 0, 0) != HANDLED:
+    if front_command(g.handler, c, &command, NULL, 0, 0, True) != HANDLED:
         g.dead[i].offset = -1
         return False
     return True
@@ -426,6 +427,8 @@ cdef int serve_receive(Grpc* g, Connection* c, Call* call, const uint8_t* messag
         return HANDLED
     if wrong_with_receive(g, call, &a):
         return HANDLED
+    if not may_consume(g, c, a.group, a.group_length, a.topic, a.topic_length):
+        return HANDLE_DENIED
     pair = pair_find(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
     if pair == NULL or g.door.transport.steady_ms - pair.asked_ms > REFRESH_MS:            # pairs GP1
         return ask(g, c, call, message, length)

@@ -12,6 +12,7 @@ from mqcore.layout cimport (
 )
 from mqcore.names cimport is_utf8
 from mqcore.net.grpc.answers cimport call_say
+from mqcore.net.grpc.authorization cimport may_publish
 from mqcore.net.grpc.calls cimport put_status, read_name, read_seconds, say_status
 from mqcore.net.grpc.messages cimport ENCODING_GZIP, TYPE_TRANSACTION, is_reserved
 from mqcore.net.grpc.methods cimport (
@@ -41,7 +42,7 @@ from mqcore.net.grpc.protobuf cimport (
     pb_put_bytes,
     pb_put_number,
 )
-from mqcore.net.requests cimport HANDLED, SendRequest
+from mqcore.net.requests cimport HANDLED, HANDLE_DENIED, SendRequest
 from mqcore.net.serving.handler cimport front_ask
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport wall_of_turn
@@ -425,6 +426,8 @@ cdef int serve_send_message(Grpc* g, Connection* c, Call* call, const uint8_t* m
     if code != STATUS_OK:
         say_status(g, call, code, text)
         return HANDLED
+    if not may_publish(g, c, m.topic.bytes, m.topic.length):
+        return HANDLE_DENIED
     send.born_time_ms = m.born_ms if m.born_ms >= 0 else wall_of_turn(g.door.transport)
     p.at = g.properties
     p.end = g.properties + PROPERTIES_LENGTH_MAX
@@ -452,7 +455,7 @@ cdef int serve_send_message(Grpc* g, Connection* c, Call* call, const uint8_t* m
     send.properties.escaped = False
     send.body = m.body.bytes
     send.body_length = m.body.length
-    return front_ask(g.handler, c, &send, NULL, length)
+    return front_ask(g.handler, c, &send, NULL, length, True)
 
 
 cdef void put_hex(uint8_t* at, int64_t value) noexcept nogil:

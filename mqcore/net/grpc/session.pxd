@@ -23,6 +23,8 @@ from mqcore.net.transport.transport cimport Connection
 cdef bint door_open(Door* door, int32_t connection_max) noexcept nogil         # False: no memory
 cdef Session* session_of(const Connection* c) noexcept nogil                    # NULL: none yet
 cdef Call* session_call(const Connection* c, int32_t id) noexcept nogil         # NULL: it is gone
+# A message of a call that streams has its answer.
+cdef void call_answered(Call* call) noexcept nogil
 cdef int64_t session_bytes(Door* door, Connection* c, uint8_t* data,
                            int64_t length) noexcept nogil                       # Above.bytes_came
 cdef void session_end(Connection* c) noexcept nogil

@@ -10,12 +10,15 @@ from mqcore.net.grpc.session_memory cimport session_grow, session_memory
 from mqcore.net.grpc.streams cimport (
     CALLS_MAX,
     CLIENT_ID_MAX,
+    CREDENTIALS_MAX,
+    DATE_MAX,
     GRPC_INTERNAL,
     GRPC_OK,
     GRPC_RESOURCE_EXHAUSTED,
     GRPC_UNIMPLEMENTED,
     NAME_MAX,
     PREFIX,
+    Credentials,
 )
 from mqcore.net.requests cimport HANDLED, HANDLE_CLOSE, HANDLE_WAIT
 from mqcore.net.transport.close_reasons cimport CLOSE_HTTP2, CLOSE_MEMORY, CLOSE_PEER
@@ -114,8 +117,9 @@ cdef void end_call(Call* call) noexcept nogil:
     if call.after != NULL:
         call.after.before = call.before
     s.call_count -= 1
-    memory_give(s.door.transport, s.connection,
-                <int64_t>sizeof(Call) + call.input_capacity + call.output_capacity)
+    memory_give(s.door.transport, s.connection, <int64_t>sizeof(Call) + call.input_capacity
+                + call.output_capacity + (sizeof(Credentials) if call.credentials != NULL else 0))
+    free(call.credentials)
     free(call.input)
     free(call.output)
     free(call)
@@ -193,6 +197,24 @@ cdef int64_t timeout_of(const uint8_t* value, size_t length) noexcept nogil:
     return -1
 
 
+cdef void take_credentials(Session* s, Call* call, bint date, const uint8_t* value,
+                           size_t length) noexcept nogil:
+    cdef Credentials* own = call.credentials
+    if own == NULL:
+        if not memory_take(s.door.transport, s.connection, sizeof(Credentials)):
+            return
+        own = call.credentials = <Credentials*>calloc(1, sizeof(Credentials))
+        if own == NULL:
+            memory_give(s.door.transport, s.connection, sizeof(Credentials))
+            return
+    if date:
+        own.date_length = <int32_t>min(length, <size_t>(DATE_MAX + 1))
+        memcpy(own.date, value, min(length, <size_t>DATE_MAX))
+    else:
+        own.length = <int32_t>min(length, <size_t>(CREDENTIALS_MAX + 1))
+        memcpy(own.authorization, value, min(length, <size_t>CREDENTIALS_MAX))
+
+
 cdef void take_field(Session* s, Call* call, const uint8_t* name, size_t name_length,
                      const uint8_t* value, size_t length) noexcept nogil:
     if named(name, name_length, ":path"):
@@ -205,6 +227,10 @@ cdef void take_field(Session* s, Call* call, const uint8_t* name, size_t name_le
     elif named(name, name_length, "x-mq-language"):
         call.language_length = <int32_t>min(length, <size_t>NAME_MAX)
         memcpy(call.language, value, call.language_length)
+    elif s.door.keeps_credentials and named(name, name_length, "authorization"):
+        take_credentials(s, call, False, value, length)
+    elif s.door.keeps_credentials and named(name, name_length, "x-mq-date-time"):
+        take_credentials(s, call, True, value, length)
 
 
 cdef int on_header(void* http2, const Http2Head* head, const uint8_t* name, size_t name_length,
@@ -384,8 +410,14 @@ cdef void message_served(Session* s, Call* call) noexcept nogil:
     elif call.ended:
         if call.input_length:
             call_end(call, GRPC_INTERNAL, "the last message is not whole")
-        else:
+        elif call.unanswered == 0:
             call_end(call, GRPC_OK, NULL)
+
+
+cdef void call_answered(Call* call) noexcept nogil:
+    call.unanswered -= 1
+    if call.ended and not call.listed and call.unanswered == 0:
+        call_end(call, GRPC_OK, NULL)
 
 
 cdef int serve_whole(Session* s) noexcept nogil:

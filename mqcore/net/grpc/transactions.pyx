@@ -1,10 +1,10 @@
 """Ends of transactions, and questions about them."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, strlen
+from libc.string cimport memcmp, memcpy, strlen
 
 from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK
 from mqcore.net.grpc.answers cimport call_say
-from mqcore.net.grpc.asking cimport ask_with, ask_with_number
+from mqcore.net.grpc.authorization cimport deny_topic
 from mqcore.net.grpc.calls cimport read_name, say_status
 from mqcore.net.grpc.messages cimport Delivery, put_message
 from mqcore.net.grpc.methods cimport (
@@ -22,41 +22,33 @@ from mqcore.net.grpc.protobuf cimport (
     pb_put_bytes,
 )
 from mqcore.net.grpc.sends cimport TRANSACTION_ID_LENGTH, put_place, transaction_place
-from mqcore.net.remoting.command cimport Command, command_begin
-from mqcore.net.requests cimport HANDLED
-from mqcore.net.serving.handler cimport front_command
+from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_DENIED, EndRequest
+from mqcore.net.serving.handler cimport front_end
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
-from mqcore.text cimport literal
-from mqcore.wire.codes cimport REQUEST_END_TRANSACTION
 from mqcore.wire.header cimport Text, text_i64
 
 cdef enum:
     COMMIT = 1
     ROLLBACK = 2
-    FROM_CHECK = 2                     # a TransactionSource
 
 
 cdef int serve_end_transaction(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                                int64_t length) noexcept nogil:
     cdef PbReader r
-    cdef Command command
+    cdef EndRequest end
+    cdef int result
     cdef const uint8_t* topic = message
-    cdef const uint8_t* id = message
     cdef const uint8_t* transaction = message
-    cdef int32_t topic_length = 0, id_length = 0, transaction_length = 0, resolution = 0, source = 0
+    cdef int32_t topic_length = 0, transaction_length = 0, resolution = 0
     cdef int64_t position, offset
     pb_open(&r, message, length)
     while pb_next(&r):
         if r.number == 1:
             read_name(&r, &topic, &topic_length)
-        elif r.number == 2 and r.kind == PB_BYTES:
-            id, id_length = r.bytes, r.length
         elif r.number == 3 and r.kind == PB_BYTES:
             transaction, transaction_length = r.bytes, r.length
         elif r.number == 4:
             resolution = <int32_t>r.value
-        elif r.number == 5:
-            source = <int32_t>r.value
     if r.broken or transaction_length == 0:
         say_status(g, call, STATUS_INVALID_TRANSACTION_ID, "transaction_id: it is missing")
         return HANDLED
@@ -67,17 +59,21 @@ cdef int serve_end_transaction(Grpc* g, Connection* c, Call* call, const uint8_t
     if resolution != COMMIT and resolution != ROLLBACK:
         say_status(g, call, STATUS_OK, "OK")         # not known yet: it is asked about later
         return HANDLED
-    command_begin(&command, REQUEST_END_TRANSACTION, call.id, 0)
-    ask_with(&command, literal("producerGroup"), topic, topic_length)      # as the half message has it
-    ask_with_number(&command, literal("tranStateTableOffset"), offset)
-    ask_with_number(&command, literal("commitLogOffset"), position)
-    ask_with_number(&command, literal("commitOrRollback"),
-                    SYS_FLAG_COMMIT if resolution == COMMIT else SYS_FLAG_ROLLBACK)
-    if source == FROM_CHECK:
-        ask_with(&command, literal("fromTransactionCheck"), <const uint8_t*>"true", 4)
-    ask_with(&command, literal("msgId"), id, id_length)
-    ask_with(&command, literal("transactionId"), id, id_length)
-    return front_command(g.handler, c, &command, NULL, 0, length)
+    if topic_length >= GROUP_BYTES_MAX:
+        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "topic: expected at most 127 bytes")
+        return HANDLED
+    end.asker.opaque = call.id
+    end.asker.binary = end.asker.oneway = False
+    memcpy(end.group, topic, topic_length)         # as the half message has it
+    end.group_length = topic_length
+    end.decision = SYS_FLAG_COMMIT if resolution == COMMIT else SYS_FLAG_ROLLBACK
+    end.half_offset = offset
+    end.log_position = position
+    end.account = g.account
+    result = front_end(g.handler, c, &end, length)
+    if result == HANDLE_DENIED:
+        deny_topic(g, c, g.handler.ends.denied, g.handler.ends.denied_length)
+    return result
 
 
 cdef bint number_of(const Said* said, const char* name, int64_t* number) noexcept nogil:

@@ -107,6 +107,27 @@ cdef void look_at_woken(Grpc* g, Pair* pair) noexcept nogil:
         one = after
 
 
+cdef void follow_rules(Grpc* g) noexcept nogil:
+    """authorization GA2"""
+    cdef int32_t sequence = load_i32_acquire(&g.shm.head.access_sequence)
+    cdef int32_t i
+    cdef Pair* pair
+    cdef HeldReceive* one
+    if sequence == g.access_seen:
+        return
+    g.access_seen = sequence
+    for i in range(PAIR_BUCKETS):
+        pair = g.pairs.of_group[i]
+        while pair != NULL:
+            one = pair.first
+            while one != NULL:
+                one.until_ms = 0
+                one = one.after
+            pair = pair.next_of_group
+    g.pairs.next_ms = 0
+    end_due(g)
+
+
 cdef void end_due(Grpc* g) noexcept nogil:
     """HeldReceive receives whose time is over; when the next one is due."""
     cdef int64_t now_ms = g.door.transport.steady_ms
@@ -168,6 +189,7 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
     cdef PopClock clock = pop_clock(g)
     cdef PopQueue* q
     cdef Pair* pair
+    follow_rules(g)
     if g.births_seen != load_i32_acquire(&g.shm.head.queue_count) and g.waits_for_births:
         g.births_seen = load_i32_acquire(&g.shm.head.queue_count)
         wake_all(g)

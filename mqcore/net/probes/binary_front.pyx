@@ -120,6 +120,11 @@ cdef bint take_name(Reader* r, uint8_t* into, int32_t most, int32_t* length) noe
     return here != NULL
 
 
+cdef inline bint passes(const Speaker* s) noexcept nogil:
+    """Whether there is no access control."""
+    return s.handler.remoting.fields == NULL
+
+
 cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t bytes) noexcept nogil:
     cdef SendRequest send
     cdef const uint8_t* size
@@ -141,7 +146,7 @@ cdef int one_send(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t byt
     send.born_host_size = peer_of(c).host_size
     send.body = r.at
     send.body_length = <int32_t>(r.end - r.at)
-    return front_ask(s.handler, c, &send, NULL, bytes)
+    return front_ask(s.handler, c, &send, NULL, bytes, passes(s))
 
 
 cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t bytes) noexcept nogil:
@@ -158,7 +163,7 @@ cdef int one_pull(Speaker* s, Connection* c, Reader* r, Asker asker, int64_t byt
     pull.replays = False
     pull.brings_filter = True
     pull.filter_type.length = pull.filter.length = -1
-    return front_ask(s.handler, c, NULL, &pull, bytes)
+    return front_ask(s.handler, c, NULL, &pull, bytes, passes(s))
 
 
 cdef bint take_fields(Reader* r, Command* command) noexcept nogil:
@@ -189,7 +194,8 @@ cdef int one_question(Speaker* s, Connection* c, Reader* r, Asker asker,
     if not take_fields(r, &command):
         command_close(&command)
         return BROKEN
-    return front_command(s.handler, c, &command, r.at, <int32_t>(r.end - r.at), bytes)
+    return front_command(s.handler, c, &command, r.at, <int32_t>(r.end - r.at), bytes,
+                         passes(s))
 
 
 cdef int one_frame(Speaker* s, Connection* c, const uint8_t* frame, int32_t length) noexcept nogil:

@@ -17,9 +17,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
 from mqcore.hmac_sha1 cimport HMAC_SLACK
 from mqcore.layout cimport ADDRESS_V6_SIZE
 from mqcore.net.identity cimport Identity
-from mqcore.net.remoting.frames cimport Request
+from mqcore.net.remoting.frames cimport AccessShare, Request
 from mqcore.net.transport.transport cimport Connection, Transport
-from mqcore.shm.access cimport Access, AccessAccount
+from mqcore.shm.access cimport Access, AccessAccount, AccessTable
 from mqcore.wire.header cimport SignedFields
 
 cdef enum:
@@ -64,6 +64,17 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
 # The answer of a refusal, unless it is one-way; HANDLED.
 cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, int32_t reason,
                        const uint8_t* name, int32_t length) noexcept nogil
+# For other fronts, below. Whether an address needs no account, by the global list; looked up once for a
+# connection, which keeps `own`, and a state of the rules.
+cdef bint access_white(AccessGuard* g, const Connection* c, AccessShare* own) noexcept nogil
+# Whether an account has one of the bits `needed`. retry_of: the name is a group's, and its retry topic is
+# meant.
+cdef bint access_may(const AccessTable* table, const AccessAccount* account, bint retry_of,
+                     const uint8_t* name, int32_t length, int needed) noexcept nogil
+# A refusal is counted, and kept for the log. key: the access key, as it was given; name: a topic's or group's.
+cdef void access_note_refusal(AccessGuard* g, const Connection* c, int32_t code, int32_t reason,
+                              const uint8_t* key, int32_t key_length, const uint8_t* name,
+                              int32_t length) noexcept nogil
 # Whether an account may publish to a topic: what is known only when a request is served.
 cdef bint access_may_publish(const AccessGuard* g, const AccessAccount* account, const uint8_t* topic,
                              int32_t length) noexcept nogil

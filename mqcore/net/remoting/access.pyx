@@ -109,6 +109,17 @@ cdef inline uint8_t* put_plain(uint8_t* at, const uint8_t* text, int32_t length,
 cdef void keep_refusal(AccessGuard* g, const Connection* c, const Request* request, int32_t reason,
                        const uint8_t* name, int32_t length) noexcept nogil:
     cdef const Text* key = field(g, literal("AccessKey"))
+    cdef Text none
+    none.start = NULL
+    none.length = 0
+    if key == NULL or request.unusual:
+        key = &none
+    access_note_refusal(g, c, request.header.code, reason, key.start, key.length, name, length)
+
+
+cdef void access_note_refusal(AccessGuard* g, const Connection* c, int32_t code, int32_t reason,
+                              const uint8_t* key, int32_t key_length, const uint8_t* name,
+                              int32_t length) noexcept nogil:
     cdef AccessRefusal* kept
     g.transport.slot.figures[FIGURE_ACCESS_REFUSED] += 1
     if g.refusal_count == REFUSALS_MAX:
@@ -117,14 +128,11 @@ cdef void keep_refusal(AccessGuard* g, const Connection* c, const Request* reque
     kept = &g.refusals[g.refusal_count]
     g.refusal_count += 1
     kept.reason = reason
-    kept.code = request.header.code
+    kept.code = code
     memcpy(kept.address, c.address, ADDRESS_V6_SIZE)
     kept.address_is_v6 = c.address_is_v6
     kept.port = c.port
-    kept.key_length = 0
-    if key != NULL and not request.unusual:
-        kept.key_length = <int32_t>(
-            put_plain(kept.key, key.start, key.length, REFUSAL_KEY_MAX) - kept.key)
+    kept.key_length = <int32_t>(put_plain(kept.key, key, key_length, REFUSAL_KEY_MAX) - kept.key)
     kept.name_length = 0
     if reason == ACCESS_TOPIC or reason == ACCESS_GROUP:       # else it is the key
         kept.name_length = <int32_t>(
@@ -287,9 +295,8 @@ cdef bint is_key_first(const AccessGuard* g, bint layout_may_be) noexcept nogil:
 
 # -- permissions -------------------------------------------------------------------------------------
 
-cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry_of,
-              const uint8_t* name, int32_t length, int needed) noexcept nogil:
-    """retry_of: the name is a group's, and its retry topic is meant."""
+cdef bint access_may(const AccessTable* table, const AccessAccount* account, bint retry_of,
+                     const uint8_t* name, int32_t length, int needed) noexcept nogil:
     cdef bint is_group = retry_of or starts_with(name, length, RETRY)
     cdef int owned = 0
     if account.admin and not account.has_permissions:
@@ -304,7 +311,7 @@ cdef bint may(const AccessTable* table, const AccessAccount* account, bint retry
 
 cdef bint access_may_publish(const AccessGuard* g, const AccessAccount* account, const uint8_t* topic,
                              int32_t length) noexcept nogil:
-    return may(g.access.table, account, False, topic, length, ACCESS_PUB)
+    return access_may(g.access.table, account, False, topic, length, ACCESS_PUB)
 
 
 cdef inline int32_t name_of(const Text* text, uint8_t* into) noexcept nogil:
@@ -341,11 +348,11 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
     if is_literal(topic, length, TRACE_TOPIC):
         return HANDLE_FORWARD
     if not starts_with(topic, length, RETRY):
-        if may(table, request.account, False, topic, length, ACCESS_PUB):
+        if access_may(table, request.account, False, topic, length, ACCESS_PUB):
             return HANDLE_FORWARD
         return access_refuse(g, c, request, ACCESS_TOPIC, topic, length)
     # a client that sends back by itself what its consumers could not handle
-    if not table.stock_permissions and not may(table, request.account, False, topic, length,
+    if not table.stock_permissions and not access_may(table, request.account, False, topic, length,
                                                ACCESS_SUB):
         return refuse_topic(g, c, request, topic, length)
     # of the older form stock asks for a field that no client sends
@@ -354,7 +361,7 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
     if group_text == NULL or group_text.length < 0:
         return HANDLE_FORWARD
     group_length = name_of(group_text, group)      # one without a name needs a permission, too
-    if may(table, request.account, True, group, group_length, ACCESS_SUB):
+    if access_may(table, request.account, True, group, group_length, ACCESS_SUB):
         return HANDLE_FORWARD
     return access_refuse(g, c, request, ACCESS_GROUP, group, group_length)
 
@@ -367,11 +374,11 @@ cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexc
     if table.stock_permissions and request.header.code == REQUEST_LITE_PULL_MESSAGE:
         return HANDLE_FORWARD
     length = name_of(&fields[PULL_TOPIC], name)
-    if not (length == 0 and table.stock_permissions) and not may(
+    if not (length == 0 and table.stock_permissions) and not access_may(
             table, request.account, False, name, length, ACCESS_SUB):
         return refuse_topic(g, c, request, name, length)
     length = name_of(&fields[PULL_GROUP], name)
-    if not (length == 0 and table.stock_permissions) and not may(
+    if not (length == 0 and table.stock_permissions) and not access_may(
             table, request.account, True, name, length, ACCESS_SUB):
         return access_refuse(g, c, request, ACCESS_GROUP, name, length)
     return HANDLE_FORWARD
@@ -386,9 +393,7 @@ cdef inline bint is_decided_here(const Request* request) noexcept nogil:
             or code == REQUEST_LITE_PULL_MESSAGE or code == REQUEST_END_TRANSACTION)
 
 
-cdef bint is_white(AccessGuard* g, Connection* c) noexcept nogil:
-    """By the global list; looked up once for a connection and a state of the rules."""
-    cdef AccessShare* own = access_of(c)
+cdef bint access_white(AccessGuard* g, const Connection* c, AccessShare* own) noexcept nogil:
     if own.sequence != g.access.sequence:
         own.sequence = g.access.sequence
         own.white = access_is_white(g.access.table, 0, g.access.table.address_count, c.address,
@@ -410,7 +415,7 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
     if not access_look(&g.access):
         return HANDLE_WAIT                 # the coordinator has not shown the rules yet
     table = g.access.table
-    request.passed = is_white(g, c)
+    request.passed = access_white(g, c, access_of(c))
     if request.passed or request.unusual or c.begun:
         return HANDLE_FORWARD
     decided = is_decided_here(request)

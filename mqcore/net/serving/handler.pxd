@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from mqcore.net.remoting.access cimport AccessGuard
 from mqcore.net.remoting.command cimport Command
 from mqcore.net.remoting.frames cimport Remoting, Request
-from mqcore.net.requests cimport PullRequest, SendRequest
+from mqcore.net.requests cimport EndRequest, PullRequest, SendRequest
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.pull cimport Pulls
@@ -33,11 +33,15 @@ cdef void redo_request(RequestHandler* h, Connection* c, const uint8_t* header, 
 # What another front asks for, in no protocol's words, under the limits of its address. What the
 # coordinator has to decide goes there as the command that says the same, and waits here as
 # RocketMQ's own does: topics and groups are made, offsets out of range settled, sends keep their
-# order (send N7). With access control the coordinator decides about all requests (access AR3).
+# order (send N7). passed: access control lets it pass, or is off; else the coordinator judges it (access
+# AR3).
 # send, pull: one of them, the other one NULL; bytes: that were read for it. Handled.
 cdef int front_ask(RequestHandler* h, Connection* c, const SendRequest* send, const PullRequest* pull,
+                   int64_t bytes, bint passed) noexcept nogil
+# An end of a transaction that commits or rolls back. HANDLE_DENIED: its account may not.
+cdef int front_end(RequestHandler* h, Connection* c, const EndRequest* end,
                    int64_t bytes) noexcept nogil
 # Anything else that the coordinator knows (HACKING.md, "Request codes"): a command without its end,
 # which is closed here. Its answer is said by Front.say_frame.
 cdef int front_command(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,
-                       int32_t length, int64_t bytes) noexcept nogil
+                       int32_t length, int64_t bytes, bint passed) noexcept nogil

@@ -136,7 +136,7 @@ cdef int forward_native(RequestHandler* h, Connection* c, const Request* request
 # -- other fronts ------------------------------------------------------------------------------------
 
 cdef int ask(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,
-             int32_t length) noexcept nogil:
+             int32_t length, bint passed) noexcept nogil:
     cdef Request request
     cdef Asker asker
     cdef int result
@@ -149,7 +149,7 @@ cdef int ask(RequestHandler* h, Connection* c, Command* command, const uint8_t* 
             read_asker(&request.header, &asker)
             say(c, &asker, RESPONSE_REQUEST_CODE_NOT_SUPPORTED, "no request has that code")
     else:
-        request.passed = h.remoting.fields == NULL
+        request.passed = passed
         if request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
             result = forward_frame(h.forwarding, c, &request, PARK_NOT, False)
         else:
@@ -160,30 +160,38 @@ cdef int ask(RequestHandler* h, Connection* c, Command* command, const uint8_t* 
 
 
 cdef int front_command(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,
-                       int32_t length, int64_t bytes) noexcept nogil:
+                       int32_t length, int64_t bytes, bint passed) noexcept nogil:
     cdef uint64_t id = c.id
     if holds_back(h, c):
         command_close(command)
         return HANDLE_WAIT
-    return counted(h, c, id, bytes, ask(h, c, command, body, length))
+    return counted(h, c, id, bytes, ask(h, c, command, body, length, passed))
+
+
+cdef int front_end(RequestHandler* h, Connection* c, const EndRequest* end,
+                   int64_t bytes) noexcept nogil:
+    cdef uint64_t id = c.id
+    if holds_back(h, c):
+        return HANDLE_WAIT
+    return counted(h, c, id, bytes, serve_end(h.ends, c, end))
 
 
 cdef int front_ask(RequestHandler* h, Connection* c, const SendRequest* send, const PullRequest* pull,
-                   int64_t bytes) noexcept nogil:
+                   int64_t bytes, bint passed) noexcept nogil:
     cdef uint64_t id = c.id
     cdef Command command
     cdef int result = HANDLE_FORWARD
     if holds_back(h, c):
         return HANDLE_WAIT
-    if h.remoting.fields == NULL:
+    if passed:
         result = (serve_send(h.sends, c, send, False) if send != NULL
                   else serve_pull(h.pulls, c, pull, False))
     if result == HANDLE_FORWARD and send != NULL:
         command_of_send(&command, send)
-        result = ask(h, c, &command, send.body, send.body_length)
+        result = ask(h, c, &command, send.body, send.body_length, passed)
     elif result == HANDLE_FORWARD:
         command_of_pull(&command, pull)
-        result = ask(h, c, &command, NULL, 0)
+        result = ask(h, c, &command, NULL, 0, passed)
     return counted(h, c, id, bytes, result)
 
 

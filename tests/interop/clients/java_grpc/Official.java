@@ -7,7 +7,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
+import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -35,8 +37,12 @@ public class Official {
   }
 
   public static void main(String[] arguments) throws Exception {
-    ClientConfiguration configuration = ClientConfiguration.newBuilder().setEndpoints(arguments[0])
-        .enableSsl(arguments[1].equals("tls")).build();
+    ClientConfigurationBuilder configured = ClientConfiguration.newBuilder().setEndpoints(arguments[0])
+        .enableSsl(arguments[1].equals("tls"));
+    if (arguments.length > 2) {
+      configured.setCredentialProvider(new StaticSessionCredentialsProvider(arguments[2], arguments[3]));
+    }
+    ClientConfiguration configuration = configured.build();
     FilterExpression all = new FilterExpression("*", FilterExpressionType.TAG);
     PushConsumer push = PROVIDER.newPushConsumerBuilder().setClientConfiguration(configuration)
         .setConsumerGroup("JavaPush").setSubscriptionExpressions(Map.of("JavaTopic", all))

@@ -20,7 +20,7 @@ from rocketmq import (
 )
 
 WAIT_S = 60
-configuration = ClientConfiguration(sys.argv[1], Credentials())
+configuration = ClientConfiguration(sys.argv[1], Credentials(*sys.argv[2:4]))
 got = []
 came = threading.Condition()
 
