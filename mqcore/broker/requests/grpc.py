@@ -132,7 +132,7 @@ def _permitted(core: Core, request: Request, name: str, bits: int) -> None:
     """Raises Refused if the account of a request has none of the bits."""
     refusal = core.access.may(request, name, bits)
     if refusal is not None:
-        raise Refused(StatusCode.UNAUTHORIZED, refusal.remark.removeprefix(EXCEPTION))
+        raise Refused(StatusCode.UNAUTHORIZED, (refusal.remark or "").removeprefix(EXCEPTION))
 
 
 def _topic_name(core: Core, request: Request, resource: Message | None, bits: int) -> str:
