@@ -46,6 +46,13 @@ AckMessageResponse: 1 status Status, 2 entries* AckMessageResultEntry
 ChangeInvisibleDurationRequest: 1 group Resource, 2 topic Resource, 3 receipt_handle str, 4
     invisible_duration Duration, 5 message_id str
 ChangeInvisibleDurationResponse: 1 status Status, 2 receipt_handle str
+ForwardMessageToDeadLetterQueueRequest: 1 group Resource, 2 topic Resource, 3 receipt_handle str, 4
+    message_id str, 5 delivery_attempt i32, 6 max_delivery_attempts i32
+RecallMessageRequest: 1 topic Resource, 2 recall_handle str
+RecallMessageResponse: 1 status Status, 2 message_id str
+PullMessageRequest: 1 group Resource, 2 message_queue MessageQueue, 3 offset i64, 4 batch_size i32,
+    5 filter_expression FilterExpression, 6 long_polling_timeout Duration
+PullMessageResponse: 1 status Status, 2 message Message, 3 next_offset? i64
 EndTransactionRequest: 1 topic Resource, 2 message_id str, 3 transaction_id str, 4 resolution
     enum, 5 source enum
 StatusOnly: 1 status Status
@@ -74,7 +81,7 @@ class Caller:
             stdout=subprocess.PIPE, preexec_fn=die_with_parent)
 
     def credentials(self) -> dict[str, str]:
-        """What a client adds to its calls (grpc.md 1.6)."""
+        """The fields that a client adds to its calls (grpc.md 1.6)."""
         key, secret = self._keys
         return {} if not key else authorization(key, secret)
 

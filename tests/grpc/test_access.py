@@ -118,6 +118,9 @@ def group_and_queue(group: str, topic: str) -> dict[str, object]:
     ("made-by-a-send", UNAUTHORIZED), ("%RETRY%workers", OK), ("%RETRY%others", UNAUTHORIZED)])
 def test_sends(user: Caller, topic: str, code: int) -> None:
     said = user.send(topic, b"body")["status"]
+    recalled = user.unary("RecallMessage", "RecallMessageRequest", {
+        "topic": {"name": topic}, "recall_handle": "handle"})["status"]["code"]
+    assert (recalled == UNAUTHORIZED) is (code == UNAUTHORIZED)
     assert said["code"] == code or (topic == "%RETRY%workers" and said["code"] != UNAUTHORIZED)
 
 
@@ -139,6 +142,11 @@ def test_calls_of_consumers(user: Caller, topic: str, group: str, code: int) -> 
     assert is_refused("ChangeInvisibleDuration", "ChangeInvisibleDurationRequest", {
         **names, "receipt_handle": "0 0 10000 0 0 b 0 0 0",
         "invisible_duration": {"seconds": 10}}) is expected
+    assert is_refused("ForwardMessageToDeadLetterQueue", "ForwardMessageToDeadLetterQueueRequest", {
+        **names, "receipt_handle": "0 0 10000 0 0 b 0 0 0"}) is expected
+    pulled = user.call("PullMessage", NATIVE.encode(
+        "PullMessageRequest", group_and_queue(group, topic)))[0][0]
+    assert (NATIVE.decode("StatusOnly", pulled)["status"]["code"] == UNAUTHORIZED) is expected
     queue = group_and_queue(group, topic)
     assert is_refused("GetOffset", "GetOffsetRequest", queue) is expected
     assert is_refused("UpdateOffset", "UpdateOffsetRequest", {**queue, "offset": 0}) is expected

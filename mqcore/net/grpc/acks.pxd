@@ -12,4 +12,3 @@ cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                    int64_t length) noexcept nogil
 cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                       int64_t length) noexcept nogil
-cdef void dead_letter_told(Grpc* g, int32_t opaque, bint stored) noexcept nogil    # receives GR3

@@ -5,7 +5,6 @@ from libc.string cimport strlen
 from mqcore.net.grpc.answers cimport call_say
 from mqcore.net.grpc.authorization cimport may_consume
 from mqcore.net.grpc.calls cimport (
-    DEAD_MAX,
     Grpc,
     pop_clock,
     put_status,
@@ -20,7 +19,6 @@ from mqcore.net.grpc.methods cimport (
     STATUS_MULTIPLE_RESULTS,
     STATUS_OK,
 )
-from mqcore.net.grpc.pairs cimport Pair
 from mqcore.net.grpc.protobuf cimport (
     PB_BYTES,
     PbReader,
@@ -181,18 +179,3 @@ cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message
         say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,
                    "receipt_handle: there is no such delivery")
     return HANDLED
-
-
-cdef void dead_letter_told(Grpc* g, int32_t opaque, bint stored) noexcept nogil:
-    cdef int32_t i = -1 - opaque
-    cdef const Pair* pair
-    cdef PopQueue* q
-    cdef PopClock clock = pop_clock(g)
-    if not 0 <= i < DEAD_MAX or g.dead[i].offset < 0:
-        return
-    pair = <const Pair*>g.dead[i].pair
-    q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length,
-                 g.dead[i].queue_id)
-    if stored and q != NULL:
-        pop_ack(&g.pops, q, g.dead[i].offset, g.dead[i].pop_ms, g.dead[i].invisible_ms, &clock)
-    g.dead[i].offset = -1

@@ -1,9 +1,11 @@
 # The gRPC front's state, and answers that are a Status.
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.grpc.pairs cimport Pairs
 from mqcore.net.grpc.protobuf cimport PbReader, PbWriter
 from mqcore.net.grpc.streams cimport Call, Door
+from mqcore.net.requests cimport GROUP_BYTES_MAX
 from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.offset_commits cimport OffsetCommits
 from mqcore.net.serving.scan cimport StoreReader
@@ -17,9 +19,15 @@ cdef enum:
     DEAD_MAX = 256                     # messages on their way to dead letters
     LEAVING_MAX = 4096
     BOOT_MAX = 64
+    REMARK_MAX = 1024                  # of what the coordinator says
 
-cdef struct DeadLetter:
-    void* pair                         # a Pair
+cdef struct DeadLetter:                # dead_letters GD1
+    uint64_t connection                # that it was sent for
+    int32_t call                       # which is answered; 0: none
+    uint8_t[GROUP_BYTES_MAX] group
+    int32_t group_length
+    uint8_t[TOPIC_LENGTH_MAX] topic
+    int32_t topic_length
     int32_t queue_id
     int64_t offset                     # -1: the place is free
     int64_t pop_ms
@@ -68,6 +76,8 @@ cdef void put_status(Grpc* g, int32_t number, int32_t code, const uint8_t* text,
 cdef void say_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil
 cdef void say_status_bytes(Grpc* g, Call* call, int32_t code, const uint8_t* text,
                            int64_t length) noexcept nogil
+# How long it may wait for messages at most, from its begin on (ms): not beyond its deadline.
+cdef int64_t wait_most(const Call* call) noexcept nogil
 cdef PopClock pop_clock(Grpc* g) noexcept nogil
 # The field at hand: the name of a Resource (False: it is broken), the milliseconds of a Duration (-2: out of
 # bounds).

@@ -17,6 +17,8 @@ from mqcore.net.grpc.streams cimport GRPC_INTERNAL
 from mqcore.net.transport.transport cimport wall_of_turn
 
 cdef enum:
+    POLL_MAX_MS = 20_000
+    POLL_SPARE_MS = 500                # of a call's time, for its answer
     SECONDS_MAX = 1 << 30              # of a duration; longer ones are refused
 
 
@@ -41,6 +43,12 @@ cdef void say_status_bytes(Grpc* g, Call* call, int32_t code, const uint8_t* tex
 cdef void say_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
     say_status_bytes(g, call, code, <const uint8_t*>text,
                      <int64_t>strlen(text) if text != NULL else 0)
+
+
+cdef int64_t wait_most(const Call* call) noexcept nogil:
+    if call.timeout_ms < 0:
+        return POLL_MAX_MS
+    return min(<int64_t>POLL_MAX_MS, max(call.timeout_ms - POLL_SPARE_MS, <int64_t>0))
 
 
 cdef PopClock pop_clock(Grpc* g) noexcept nogil:

@@ -7,17 +7,26 @@ from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport PROPERTIES_LENGTH_MAX
-from mqcore.net.grpc.acks cimport dead_letter_told, serve_ack, serve_change
+from mqcore.net.grpc.acks cimport serve_ack, serve_change
 from mqcore.net.grpc.answers cimport call_end, call_say
 from mqcore.net.grpc.asking cimport ask
 from mqcore.net.grpc.authorization cimport authorize
-from mqcore.net.grpc.calls cimport DEAD_MAX, LEAVING_MAX, Grpc, say_status, say_status_bytes
+from mqcore.net.grpc.calls cimport LEAVING_MAX, REMARK_MAX, Grpc, say_status, say_status_bytes
+from mqcore.net.grpc.dead_letters cimport (
+    dead_letter_told,
+    dead_letters_forget,
+    dead_letters_open,
+    serve_forward,
+)
 from mqcore.net.nghttp2 cimport nghttp2
 from mqcore.net.grpc.methods cimport (
     METHOD_ACK_MESSAGE,
     METHOD_CHANGE_INVISIBLE,
     METHOD_END_TRANSACTION,
+    METHOD_FORWARD_TO_DEAD_LETTERS,
     METHOD_HEARTBEAT,
+    METHOD_PULL_MESSAGE,
+    METHOD_RECALL_MESSAGE,
     METHOD_RECEIVE_MESSAGE,
     METHOD_SEND_MESSAGE,
     METHOD_TELEMETRY,
@@ -28,6 +37,8 @@ from mqcore.net.grpc.methods cimport (
     method_streams,
     status_of,
 )
+from mqcore.net.grpc.pulls cimport answer_pull_message, pull_told, serve_pull_message
+from mqcore.net.grpc.recalls cimport recall_told, serve_recall
 from mqcore.net.grpc.receives cimport pair_told, refuse_receive, serve_receive
 from mqcore.net.grpc.sends cimport answer_send, serve_send_message
 from mqcore.net.grpc.session cimport (
@@ -87,7 +98,6 @@ from mqcore.net.grpc.turns cimport (
 
 cdef enum:
     MESSAGE_EXTRA = 256 << 10          # of a request beside its message's body
-    REMARK_MAX = 1024
 
 
 # -- answers -----------------------------------------------------------------------------------------
@@ -96,7 +106,7 @@ cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
               const char* remark) noexcept nogil:
     cdef Call* call
     if asker.opaque < 0:
-        dead_letter_told(<Grpc*>self, asker.opaque, False)
+        dead_letter_told(<Grpc*>self, asker.opaque, code)
         return
     call = session_call(c, asker.opaque)
     if call != NULL:                                                     # GF1
@@ -112,7 +122,9 @@ cdef void say_sent(void* self, Connection* c, const SendAnswer* answer) noexcept
 
 
 cdef void say_pulled(void* self, Connection* c, const PullAnswer* answer) noexcept nogil:
-    pass                               # nothing is pulled yet
+    cdef Call* call = session_call(c, answer.asker.opaque)
+    if call != NULL:
+        answer_pull_message(<Grpc*>self, call, answer)
 
 
 cdef Call* telemetry_of(Connection* c) noexcept nogil:
@@ -154,13 +166,19 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
             ask_producer(g, call, &said)
         return
     if said.header.opaque < 0:
-        dead_letter_told(g, said.header.opaque, said.header.code == RESPONSE_SUCCESS)
+        dead_letter_told(g, said.header.opaque, said.header.code)
         return
     call = session_call(c, said.header.opaque)
     if call == NULL:
         return
     if call.method == METHOD_RECEIVE_MESSAGE and said.header.code == RESPONSE_SUCCESS:
         pair_told(g, c, call, &said)
+        return
+    if call.method == METHOD_PULL_MESSAGE:
+        pull_told(g, call, &said)
+        return
+    if call.method == METHOD_RECALL_MESSAGE and said.header.code == RESPONSE_SUCCESS:
+        recall_told(g, call, &said)
         return
     if said.header.code != RESPONSE_SUCCESS:
         say_refusal(g, call, &said)
@@ -233,6 +251,12 @@ cdef int serve_method(Grpc* g, Connection* c, Call* call, const uint8_t* message
         return serve_change(g, c, call, message, length)
     if call.method == METHOD_END_TRANSACTION:
         return serve_end_transaction(g, c, call, message, length)
+    if call.method == METHOD_FORWARD_TO_DEAD_LETTERS:
+        return serve_forward(g, c, call, message, length)
+    if call.method == METHOD_RECALL_MESSAGE:
+        return serve_recall(g, c, call, message, length)
+    if call.method == METHOD_PULL_MESSAGE:
+        return serve_pull_message(g, c, call, message, length)
     return ask(g, c, call, message, length)
 
 
@@ -246,6 +270,7 @@ cdef int64_t bytes_came(void* self, Connection* c, uint8_t* data, int64_t length
 
 cdef void closing(void* self, Connection* c) noexcept nogil:
     client_leaves(<Grpc*>self, c)
+    dead_letters_forget(<Grpc*>self, c)
     session_end(c)
 
 
@@ -283,7 +308,6 @@ cdef class GrpcLoop(ServingLoop):
         cdef Grpc* g = &self.grpc
         cdef bytes raw = broker_name.encode()
         cdef bytes id = boot.encode()
-        cdef int i
         g.door.transport = &self.s.transport
         g.door.library = nghttp2()
         g.door.top = g
@@ -302,8 +326,7 @@ cdef class GrpcLoop(ServingLoop):
         g.broker_name_length = <int32_t>min(len(raw), HANDLE_BROKER_MAX)
         memcpy(g.broker_name, <const char*>raw, g.broker_name_length)
         memcpy(g.boot, <const char*>id, min(len(id), 36))
-        for i in range(DEAD_MAX):
-            g.dead[i].offset = -1
+        dead_letters_open(g)
         g.properties = <uint8_t*>malloc(PROPERTIES_LENGTH_MAX + 1)
         if g.properties == NULL or not door_open(&g.door, self.s.transport.connection_max):
             raise MemoryError

@@ -1,9 +1,6 @@
 # ReceiveMessage (grpc.md 2.5, 2.6) over POP (store/pop/pop.pxd).
 #
 #   GR1  A receive says its status first, then its messages, then the server's time.
-#   GR3  A message that was delivered more often than the group allows goes to the group's dead letters. It is
-#        settled when the coordinator has stored it there; until then it is invisible, and comes again if that
-#        fails.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.net.grpc.calls cimport Grpc

@@ -12,9 +12,17 @@ from mqcore.layout cimport (
     QueueEntry,
 )
 from mqcore.net.grpc.answers cimport call_say
-from mqcore.net.grpc.asking cimport ask, ask_with, ask_with_number
+from mqcore.net.grpc.asking cimport ask
 from mqcore.net.grpc.authorization cimport may_consume
-from mqcore.net.grpc.calls cimport DEAD_MAX, Grpc, pop_clock, put_status, read_duration, read_name
+from mqcore.net.grpc.calls cimport (
+    Grpc,
+    pop_clock,
+    put_status,
+    read_duration,
+    read_name,
+    wait_most,
+)
+from mqcore.net.grpc.dead_letters cimport dead_letter
 from mqcore.net.grpc.messages cimport Delivery, put_message
 from mqcore.net.grpc.methods cimport (
     STATUS_BAD_REQUEST,
@@ -38,9 +46,8 @@ from mqcore.net.grpc.protobuf cimport (
     pb_put_number,
 )
 from mqcore.net.grpc.streams cimport PREFIX, Call, Session
-from mqcore.net.remoting.command cimport Command, Said, command_begin
+from mqcore.net.remoting.command cimport Said
 from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_DENIED, PullRequest
-from mqcore.net.serving.handler cimport front_command
 from mqcore.net.serving.scan cimport Found, Portion, scan
 from mqcore.net.serving.wanted cimport Wanted, wanted_by
 from mqcore.net.transport.transport cimport Connection, takes_output, wall_of_turn
@@ -68,15 +75,10 @@ from mqcore.store.pop.pop cimport (
 from mqcore.store.pop.queues cimport PopPlace, pop_find, pop_moved, pop_open
 from mqcore.store.pop.state cimport NO_CLIENT, POP_INVISIBLE_MAX_MS, PopClock, PopQueue
 from mqcore.store.record cimport PARSE_RECORD, RecordHead, RecordView, record_head, record_parse
-from mqcore.text cimport literal
-from mqcore.wire.codes cimport REQUEST_CONSUMER_SEND_MSG_BACK
 
 cdef enum:
     RENEWED_MS = 60_000                # of a push client's message, until it is renewed first
     INVISIBLE_MIN_MS = 10_000
-    POLL_MAX_MS = 20_000
-    POLL_SPARE_MS = 500                # of a call's time, for its answer
-    DEAD_BACK = -1                     # delay level of what goes to the dead letters
     RECEIVE_BYTES_MAX = 4 << 20         # of one receive; one message more may come
     SQL = 2                            # a FilterType
 
@@ -218,32 +220,6 @@ cdef PopQueue* queue_opened(Grpc* g, Pair* pair, int32_t queue_id, int32_t* numb
     return pop_open(&g.pops, &place)
 
 
-cdef bint dead_letter(Grpc* g, Connection* c, const Pair* pair, const RecordView* view,
-                      const PopClaim* claim) noexcept nogil:
-    """GR3. False: later."""
-    cdef Command command
-    cdef int32_t i
-    for i in range(DEAD_MAX):
-        if g.dead[i].offset < 0:
-            break
-    else:
-        return False
-    g.dead[i].pair = <void*>pair
-    g.dead[i].queue_id = view.queue_id
-    g.dead[i].offset = claim.offset
-    g.dead[i].pop_ms = claim.pop_ms
-    g.dead[i].invisible_ms = claim.invisible_ms
-    command_begin(&command, REQUEST_CONSUMER_SEND_MSG_BACK, -1 - i, 0)
-    ask_with_number(&command, literal("offset"), view.log_position)
-    ask_with(&command, literal("group"), pair.group, pair.group_length)
-    ask_with_number(&command, literal("delayLevel"), DEAD_BACK)
-    ask_with(&command, literal("originTopic"), pair.topic, pair.topic_length)
-    if front_command(g.handler, c, &command, NULL, 0, 0, True) != HANDLED:
-        g.dead[i].offset = -1
-        return False
-    return True
-
-
 cdef int32_t deliver(Grpc* g, Connection* c, Call* call, const Pair* pair, PopQueue* q,
                      PopBatch* batch, const Found* found, int64_t* at, int32_t told) noexcept nogil:
     """
@@ -263,7 +239,7 @@ cdef int32_t deliver(Grpc* g, Connection* c, Call* call, const Pair* pair, PopQu
         at[0] = offset + 1
         if claim.exceeded:
             if record_parse(found.records[i], found.sizes[i], &view) == PARSE_RECORD:
-                dead_letter(g, c, pair, &view, &claim)
+                dead_letter(g, c, pair, view.queue_id, view.log_position, &claim)
             continue
         if told + count == 0:
             say_receive_status(g, call, STATUS_OK, "OK")
@@ -374,18 +350,15 @@ cdef bint wrong_with_receive(Grpc* g, Call* call, Asked* a) noexcept nogil:
     return True
 
 
-cdef int64_t wait_of(Grpc* g, const Call* call, const Asked* a) noexcept nogil:
+cdef int64_t wait_of(const Call* call, const Asked* a) noexcept nogil:
     """Until when it may wait (steady ms): as it says, 20 s at most, and not beyond its deadline."""
-    cdef int64_t since_ms = call.since_us // 1000
-    cdef int64_t most = POLL_MAX_MS
-    if call.timeout_ms >= 0:
-        most = min(most, max(call.timeout_ms - POLL_SPARE_MS, <int64_t>0))
-    return since_ms + (min(a.poll_ms, most) if a.poll_ms >= 0 else most)
+    return call.since_us // 1000 + (min(a.poll_ms, wait_most(call)) if a.poll_ms >= 0
+                                    else wait_most(call))
 
 
 cdef void look_or_wait(Grpc* g, Connection* c, Call* call, Pair* pair,
                        Asked* a) noexcept nogil:
-    cdef int64_t until_ms = wait_of(g, call, a)
+    cdef int64_t until_ms = wait_of(call, a)
     cdef bint known
     a.batch = min(max(a.batch, 1), BATCH_MAX)
     if look(g, c, call, pair, a, &known):

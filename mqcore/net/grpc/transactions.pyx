@@ -1,9 +1,10 @@
 """Ends of transactions, and questions about them."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memcpy
 
 from mqcore.layout cimport SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK
 from mqcore.net.grpc.answers cimport call_say
+from mqcore.net.grpc.asking cimport said_number
 from mqcore.net.grpc.authorization cimport deny_topic
 from mqcore.net.grpc.calls cimport read_name, say_status
 from mqcore.net.grpc.messages cimport Delivery, put_message
@@ -25,7 +26,7 @@ from mqcore.net.grpc.sends cimport TRANSACTION_ID_LENGTH, put_place, transaction
 from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_DENIED, EndRequest
 from mqcore.net.serving.handler cimport front_end
 from mqcore.store.record cimport PARSE_RECORD, RecordView, record_parse
-from mqcore.wire.header cimport Text, text_i64
+from mqcore.text cimport literal
 
 cdef enum:
     COMMIT = 1
@@ -76,24 +77,13 @@ cdef int serve_end_transaction(Grpc* g, Connection* c, Call* call, const uint8_t
     return result
 
 
-cdef bint number_of(const Said* said, const char* name, int64_t* number) noexcept nogil:
-    cdef int32_t i
-    cdef const Text* text
-    for i in range(said.fields.count):
-        text = &said.fields.fields[i].name
-        if <size_t>max(text.length, 0) == strlen(name) and (
-                memcmp(text.start, name, text.length) == 0):
-            return text_i64(&said.fields.fields[i].value, number)
-    return False
-
-
 cdef void ask_producer(Grpc* g, Call* telemetry, const Said* said) noexcept nogil:
     cdef RecordView view
     cdef Delivery delivery
     cdef int64_t position, offset, begun
     cdef uint8_t transaction[TRANSACTION_ID_LENGTH]
-    if not number_of(said, "commitLogOffset", &position) or not number_of(
-            said, "tranStateTableOffset", &offset) or record_parse(
+    if not said_number(said, literal("commitLogOffset"), &position) or not said_number(
+            said, literal("tranStateTableOffset"), &offset) or record_parse(
             said.body, said.body_length, &view) != PARSE_RECORD:
         return                         # the next round asks once more
     put_place(transaction, position, offset)

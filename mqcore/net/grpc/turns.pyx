@@ -4,6 +4,7 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport QueueEntry
 from mqcore.net.grpc.calls cimport Grpc, pop_clock
+from mqcore.net.grpc.dead_letters cimport position_of
 from mqcore.net.grpc.methods cimport STATUS_MESSAGE_NOT_FOUND
 from mqcore.net.grpc.pairs cimport (
     PAIR_BUCKETS,
@@ -35,7 +36,6 @@ from mqcore.store.pop.pop cimport (
 )
 from mqcore.store.pop.queues cimport pop_begin, pop_confirm, pop_end, pop_forget
 from mqcore.store.pop.state cimport POP_MESSAGES_MAX, POP_QUEUES_MAX, PopClock, PopQueue
-from mqcore.store.queue.consume_queue cimport entry_decode, queue_read
 
 cdef enum:
     EXPIRE_AT_ONCE = 4096
@@ -69,13 +69,6 @@ cdef void confirm_queues(Grpc* g) noexcept nogil:
             pop_forget(&g.pops, q)
         else:
             pop_confirm(&g.pops, q, position_of(g, number, q.proof_offset))
-
-
-cdef int64_t position_of(Grpc* g, int32_t number, int64_t offset) noexcept nogil:
-    """Of the record at an offset; -1: the queue has no entry there."""
-    if offset < 0 or queue_read(&g.reader.queues, number, offset, 1, g.reader.entries) != 1:
-        return -1
-    return entry_decode(g.reader.entries).log_position
 
 
 cdef void pops_close(Grpc* g) noexcept nogil:

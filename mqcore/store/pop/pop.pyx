@@ -203,6 +203,12 @@ cdef int find_delivery(const PopState* s, const PopQueue* q, int64_t offset, int
     return POP_STALE if message[0] >= 0 or 0 <= offset < q.next else POP_UNKNOWN
 
 
+cdef int pop_holds(const PopState* s, const PopQueue* q, int64_t offset, int64_t pop_ms,
+                   int32_t invisible_ms, const PopClock* clock) noexcept nogil:
+    cdef int32_t message
+    return find_delivery(s, q, offset, pop_ms, invisible_ms, clock, &message)
+
+
 cdef int pop_ack(PopState* s, PopQueue* q, int64_t offset, int64_t pop_ms, int32_t invisible_ms,
                  const PopClock* clock) noexcept nogil:
     cdef int32_t message
