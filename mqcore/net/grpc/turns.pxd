@@ -1,4 +1,4 @@
-# What receives need beside their requests: the state's file, the end of each turn, clients that left.
+# Work of receives beside their requests: the state's file, the end of each turn, clients that left.
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore.net.grpc.calls cimport Grpc

@@ -1,4 +1,4 @@
-"""What receives do at the end of each turn, and at both ends of the process."""
+"""Work of receives at the end of each turn, and at both ends of the process."""
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from mqcore.atomics cimport load_i32_acquire

@@ -71,7 +71,7 @@ cdef bint access_white(AccessGuard* g, const Connection* c, AccessShare* own) no
 # meant.
 cdef bint access_may(const AccessTable* table, const AccessAccount* account, bint retry_of,
                      const uint8_t* name, int32_t length, int needed) noexcept nogil
-# A refusal is counted, and kept for the log. key: the access key, as it was given; name: a topic's or group's.
+# A refusal is counted, and kept for the log. key: the access key, as given; name: a topic's or group's.
 cdef void access_note_refusal(AccessGuard* g, const Connection* c, int32_t code, int32_t reason,
                               const uint8_t* key, int32_t key_length, const uint8_t* name,
                               int32_t length) noexcept nogil

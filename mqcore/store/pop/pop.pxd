@@ -110,7 +110,7 @@ cdef void pop_pass(PopState* s, PopQueue* q, int64_t until) noexcept nogil
 # Where the record of offset `next` - 1 is in the log (PO11).
 cdef void pop_prove(PopState* s, PopQueue* q, int64_t log_position) noexcept nogil
 
-# What an ack of a delivery would give, which stays as it is.
+# The outcome of an ack, without the ack.
 cdef int pop_holds(const PopState* s, const PopQueue* q, int64_t offset, int64_t pop_ms,
                    int32_t invisible_ms, const PopClock* clock) noexcept nogil
 cdef int pop_ack(PopState* s, PopQueue* q, int64_t offset, int64_t pop_ms, int32_t invisible_ms,
