@@ -8,7 +8,7 @@ import dataclasses
 import os
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import parse_qsl, unquote
@@ -46,6 +46,7 @@ class ClientOptions(TypedDict, total=False):
     route_interval: float
     heartbeat_interval: float
     persist_interval: float
+    addresses: Mapping[str, str]
     on_event: EventListener | None
 
 
@@ -72,6 +73,8 @@ class ClientConfig:
     route_interval      seconds between two questions for the routes of known topics
     heartbeat_interval  seconds between two heartbeats to every broker
     persist_interval    seconds between two commits of consumers' offsets
+    addresses           where to connect in place of an address that a broker registers, as one
+                        behind NAT: {"10.0.0.5:10911": "broker.example:10911"}
     on_event            called with each Event (Connected, Disconnected, RouteChanged, Rebalanced,
                         SlowListener), in the thread of the role's event loop: it must not block
     Raises ConfigError, naming the option.
@@ -94,6 +97,7 @@ class ClientConfig:
     route_interval: float = 30.0
     heartbeat_interval: float = 30.0
     persist_interval: float = 5.0
+    addresses: Mapping[str, str] = field(default_factory=dict)
     on_event: EventListener | None = None
 
     def __post_init__(self) -> None:
@@ -111,6 +115,9 @@ class ClientConfig:
             value = getattr(self, name)
             if not isinstance(value, str) or not all(c.isalnum() or c in "_-" for c in value):
                 raise ConfigError(f"{name} {value!r}: expected letters, digits, _ and -")
+        for old, new in self.addresses.items():
+            split_address(old)
+            split_address(new)
         if self.on_event is not None and not callable(self.on_event):
             raise ConfigError(f"on_event {self.on_event!r}: expected a function")
         if not isinstance(self.tls, bool | ssl.SSLContext):

@@ -43,6 +43,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "/message": ("messages", "message", GET),
     "/message/groups": ("messages", "groups", GET),
     "/message/body": ("messages", "body", GET),
+    "/tail": ("tail", "tail", GET),
+    "/tail/events": ("tail", "events", GET),
     "/dead-letters": ("dead_letters", "dead_letters", GET),
     "/dead-letters/group": ("dead_letters", "of_group", GET),
     "/dead-letters/export": ("dead_letters", "export", GET),
@@ -118,7 +120,8 @@ def _endpoint(
         handler: Handler = getattr(import_module(f"mqcore.page.pages.{module}"), name)
         session, cookie = _session(site, request)
         try:
-            admin = await cluster.admin(session.credentials if session else None)
+            admin = await cluster.admin(session.credentials if session else None,
+                                        site.masks_for(session))
         except ERRORS as error:
             return PlainTextResponse(text_of(error) + "\n", HTTPStatus.BAD_GATEWAY)
         site.samplers[cluster.base].begin()

@@ -6,6 +6,7 @@ Each question has a deadline. One that fails is an Answer with the error: the re
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -17,22 +18,11 @@ from mqcore.admin.shell.runner import Plan, hint_of, work_of
 from mqcore.admin.shell.view import Part, Table, View
 from mqcore.client import AsyncAdmin, Credentials, RocketMQError
 from mqcore.client.admin import Unreachable
-from mqcore.wire.codes import RequestCode
-from mqcore.wire.command import Command, Ext
+from mqcore.page.masking import MaskedAdmin, Masks, PageAdmin
 
 REQUEST_S = 2.0                        # one request to one broker
 PAGE_S = 6.0                           # all that one section of a page asks
 ERRORS = (RocketMQError, OSError, click.ClickException)
-
-
-class MappedAdmin(AsyncAdmin):
-    """Reaches brokers under other addresses than those that they register (--map OLD=NEW)."""
-
-    addresses: Mapping[str, str] = {}
-
-    async def _ask(self, address: str, code: RequestCode, ext: Ext | None = None,
-                   body: bytes = b"", **options: Any) -> Command:
-        return await super()._ask(self.addresses.get(address, address), code, ext, body, **options)
 
 
 @dataclass(frozen=True)
@@ -81,6 +71,8 @@ class Cluster:
     name      of its context, or ""
     namesrv   addresses of its name servers
     base      what its URLs begin with
+    addresses   where brokers are reached, by the address that they register
+    tls       what connections are made with, where `namesrv` does not say it
     """
 
     namesrv: str
@@ -88,31 +80,34 @@ class Cluster:
     name: str = ""
     base: str = ""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    _admins: dict[str, AsyncAdmin] = field(default_factory=dict)
+    tls: ssl.SSLContext | None = None
+    _admins: dict[tuple[str, bool], PageAdmin] = field(default_factory=dict)
 
-    async def admin(self, credentials: Credentials | None = None) -> AsyncAdmin:
-        """The open client that signs as an account; None: as the cluster's own."""
+    async def admin(
+        self, credentials: Credentials | None = None, masks: Masks | None = None,
+    ) -> PageAdmin:
+        """The open client that signs as an account, None: as the cluster's own; what it hides."""
         account = credentials or self.credentials
-        key = "" if account is None else account.access_key
+        key = "" if account is None else account.access_key, masks is not None
         found = self._admins.get(key)
         if found is None:
-            found = MappedAdmin(self.namesrv, credentials=account, timeout=REQUEST_S,
-                                time_limit=PAGE_S)
-            found.addresses = self.addresses
+            found = (PageAdmin if masks is None else MaskedAdmin)(
+                self.namesrv, credentials=account, timeout=REQUEST_S, time_limit=PAGE_S,
+                addresses=self.addresses, tls=self.tls or False)
+            found.masks = masks or Masks()
             self._admins[key] = found
             await found.start()
         return found
 
     async def forget(self, access_key: str) -> None:
-        """Close the client of an account that has logged out."""
-        found = self._admins.pop(access_key, None)
-        if found is not None:
-            await found.close(0)
+        """Close the clients of an account that has logged out."""
+        for key in [key for key in self._admins if key[0] == access_key]:
+            await self._admins.pop(key).close(0)
 
     async def close(self) -> None:
         """Close all clients."""
-        for key in list(self._admins):
-            await self.forget(key)
+        for access_key, _ in list(self._admins):
+            await self.forget(access_key)
 
 
 async def ask(

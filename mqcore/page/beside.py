@@ -5,6 +5,7 @@ import hmac
 import time
 
 from mqcore.acl.folder import AclFolder
+from mqcore.broker.settings.masks import all_parsed
 from mqcore.broker.settings.model import Settings
 from mqcore.http.look import Watcher
 from mqcore.http.server import PageProtocol
@@ -14,6 +15,7 @@ from mqcore.page.audit import Trail
 from mqcore.page.context import Site
 from mqcore.page.decoding import schemas_of
 from mqcore.page.local import Local
+from mqcore.page.masking import Masks
 from mqcore.page.serving import Connections
 from mqcore.page.users import Users
 from mqcore.shm.segment import Segment
@@ -31,11 +33,13 @@ class BesideBroker:
         except AccountFileError:               # the coordinator says so, and asks without it too
             credentials = None
         http = settings.http
+        schemas = schemas_of(http.protobuf)
         self._site = Site(
             [Cluster(";".join(settings.broker.namesrv_addrs), credentials,
                      name=settings.broker.cluster)],
             Users(time.monotonic, http.users, self._is_admin if settings.acl.enable else None),
-            Trail(), http.write, http.hosts, self._local, schemas_of(http.protobuf))
+            Trail(), http.write, http.hosts, self._local, schemas,
+            Masks(all_parsed(http.masks), schemas), frozenset(http.unmasked))
         self._connections = Connections(application(self._site))
 
     def _is_admin(self, access_key: str, secret_key: str) -> bool:

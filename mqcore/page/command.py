@@ -1,10 +1,11 @@
 """`mqcore dashboard`: the page by itself, for any cluster, a stock one too."""
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mqcore.admin.shell import contexts, files
 from mqcore.admin.shell.connection import connection
 from mqcore.admin.shell.exits import Failure
 from mqcore.broker.settings.exposure import is_loopback
+from mqcore.broker.settings.masks import EXPECTED, all_parsed
 from mqcore.broker.settings.validation import HOST_NAME, PROTOBUF_LINE, USER_LINE
 from mqcore.page.users import PASSWORD_MIN, Users, line_of
 from mqcore.wire.expected import is_address
@@ -40,11 +42,14 @@ BACKLOG = 64
               help="A name under which browsers reach it, besides addresses and localhost.")
 @click.option("--protobuf", "schemas", multiple=True, metavar="TOPIC=FILE:MESSAGE",
               help="The type of a topic's bodies, in a file of `protoc --descriptor_set_out`.")
+@click.option("--mask", "mask_lines", multiple=True, metavar="TOPIC=KIND:WHAT",
+              help="Hide in messages what json:$.PATH, property:NAME or text:REGEX says.")
+@click.option("--unmasked", multiple=True, metavar="NAME", help="A user who sees what is hidden.")
 @click.pass_context
 def dashboard_command(
     ctx: click.Context, namesrv: str | None, names: Sequence[str], access_key: str | None,
     listen: str, pairs: Sequence[str], write: bool, users_file: Path | None, hosts: Sequence[str],
-    schemas: Sequence[str],
+    schemas: Sequence[str], mask_lines: Sequence[str], unmasked: Sequence[str],
 ) -> None:
     """Serve the page for browsers until Ctrl-C; `user` makes a line for who may log in."""
     if ctx.invoked_subcommand is not None:
@@ -65,8 +70,22 @@ def dashboard_command(
     if not is_loopback(host) and not lines:
         raise click.UsageError(f"--listen {listen}: other hosts would be asked for no account; "
                                "give --users, or an address of this machine")
-    _serve(host, int(port), _clusters(namesrv, names, access_key, _addresses(pairs)), lines,
-           write, tuple(hosts), schemas)
+    try:
+        masks = all_parsed(mask_lines)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}; expected {EXPECTED}", param_hint="--mask") from None
+
+    def site(clusters: list[Any]) -> Any:
+        from mqcore.page.audit import Trail
+        from mqcore.page.context import Site
+        from mqcore.page.decoding import schemas_of
+        from mqcore.page.masking import Masks
+
+        types = schemas_of(schemas)
+        return Site(clusters, Users(time.monotonic, lines), Trail(), write, tuple(hosts),
+                    schemas=types, masks=Masks(masks, types), unmasked=frozenset(unmasked))
+
+    _serve(host, int(port), _clusters(namesrv, names, access_key, _addresses(pairs)), site)
 
 
 def _clusters(
@@ -114,28 +133,15 @@ def _lines(file: Path | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _serve(host: str, port: int, clusters: list[Any], lines: tuple[str, ...], write: bool,
-           hosts: tuple[str, ...], schemas: Sequence[str]) -> None:
-    import uvicorn
+def _serve(host: str, port: int, clusters: list[Any], site: Callable[[list[Any]], Any]) -> None:
+    from mqcore.page.serving import serve
 
-    from mqcore.page.app import application
-    from mqcore.page.audit import Trail
-    from mqcore.page.context import Site
-    from mqcore.page.decoding import schemas_of
-    from mqcore.page.serving import CONNECTIONS_MAX, HEAD_BYTES_MAX
-
-    site = Site(clusters, Users(time.monotonic, lines), Trail(), write, hosts,
-                schemas=schemas_of(schemas))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family, backlog=BACKLOG) as listener:
             say(f"mqcore dashboard ready http://{'[' + host + ']' if ':' in host else host}:{port}/"
                 f" for {', '.join(one.name or one.namesrv for one in clusters)}")
-            uvicorn.Server(uvicorn.Config(
-                application(site), http="h11", ws="none", log_config=None, access_log=False,
-                server_header=False, proxy_headers=False, limit_concurrency=CONNECTIONS_MAX,
-                h11_max_incomplete_event_size=HEAD_BYTES_MAX, timeout_graceful_shutdown=2,
-            )).run(sockets=[listener])
+            asyncio.run(serve(site(clusters), listener))
     except OSError as error:
         raise Failure(f"--listen {host}:{port}: cannot be listened on: {error.strerror}") from None
 

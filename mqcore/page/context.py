@@ -13,14 +13,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from mqcore.admin.shell.exits import Exit
-from mqcore.client import AsyncAdmin
 from mqcore.page import rendering, words
 from mqcore.page.asking import PAGE_S, Answer, Cluster, ask
 from mqcore.page.audit import Trail
 from mqcore.page.decoders import CHOICES, Schema
 from mqcore.page.listing import Listing, listed
 from mqcore.page.local import Local
+from mqcore.page.masking import Masks, PageAdmin
 from mqcore.page.sampler import Sampler
+from mqcore.page.tailing import Readers
 from mqcore.page.users import Session, Users
 
 TEXT_MAX = 4_096                       # of one parameter
@@ -42,6 +43,7 @@ class Site:
     write   whether forms that change something exist
     local   facts of the broker that serves the page; None: it runs by itself
     schemas of bodies that are protobuf, by topic
+    masks   what messages have that only users in `unmasked` see
     """
 
     clusters: list[Cluster]
@@ -51,7 +53,16 @@ class Site:
     hosts: tuple[str, ...] = ()
     local: Local | None = None
     schemas: Mapping[str, Schema] = field(default_factory=dict)
+    masks: Masks = field(default_factory=Masks)
+    unmasked: frozenset[str] = frozenset()
+    readers: Readers = field(default_factory=Readers)
     samplers: dict[str, Sampler] = field(default_factory=dict)
+
+    def masks_for(self, session: Session | None) -> Masks | None:
+        """What is hidden from a browser; None: nothing is."""
+        if not self.masks.masks or (session is not None and session.user in self.unmasked):
+            return None
+        return self.masks
 
     async def close(self) -> None:
         """End all that is under way."""
@@ -72,7 +83,7 @@ class Page:
     request: Request
     site: Site
     cluster: Cluster
-    admin: AsyncAdmin
+    admin: PageAdmin
     session: Session | None
 
     @property

@@ -13,6 +13,7 @@ import io
 import json
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -116,41 +117,48 @@ def _empty(body: bytes) -> Decoded:
 
 
 def _json(body: bytes) -> Decoded:
+    return Decoded("json", written(_json_value(body)))
+
+
+def _json_value(body: bytes) -> Any:
     text = body.decode()
     if text.lstrip()[:1] not in ("{", "["):
         raise NotThisError("expected an object or a list")
     # as texts: neither a number of 60 digits nor 1.10 is changed
-    value = json.loads(text, parse_int=_Number, parse_float=_Number)
-    return Decoded("json", _written(value, 0))
+    return json.loads(text, parse_int=Number, parse_float=Number)
 
 
-class _Number(str):
+class Number(str):
     """A number in the digits of its sender."""
 
 
-def _written(value: Any, depth: int) -> str:
+def written(value: Any, depth: int = 0) -> str:
     """JSON on several lines; numbers as they came."""
     if depth > DEPTH_MAX:
         raise NotThisError(f"deeper than {DEPTH_MAX}")
-    if isinstance(value, _Number):
+    if isinstance(value, Number):
         return str(value)
     inside, end = "  " * (depth + 1), "  " * depth
     if isinstance(value, dict) and value:
-        rows = [f"{inside}{json.dumps(key, ensure_ascii=False)}: {_written(one, depth + 1)}"
+        rows = [f"{inside}{json.dumps(key, ensure_ascii=False)}: {written(one, depth + 1)}"
                 for key, one in value.items()]
         return "{\n" + ",\n".join(rows) + f"\n{end}}}"
     if isinstance(value, list) and value:
-        rows = [inside + _written(one, depth + 1) for one in value]
+        rows = [inside + written(one, depth + 1) for one in value]
         return "[\n" + ",\n".join(rows) + f"\n{end}]"
     return json.dumps(value, ensure_ascii=False)
 
 
 def _text(body: bytes) -> Decoded:
+    return Decoded("text", _text_value(body))
+
+
+def _text_value(body: bytes) -> str:
     text = body.decode()
     odd = sum(not sign.isprintable() and sign not in "\n\r\t" for sign in text)
     if odd > len(text) // 20:
         raise NotThisError("most bytes are no text")
-    return Decoded("text", text)
+    return text
 
 
 def _compressed(body: bytes, nested: int = 0, schema: Schema | None = None) -> Decoded:
@@ -209,11 +217,16 @@ def _library(kind: str, module: str = "") -> Any:
 
 
 def _msgpack(body: bytes) -> Decoded:
+    return Decoded("msgpack", json.dumps(_msgpack_value(body), ensure_ascii=False, indent=2,
+                                         default=_told))
+
+
+def _msgpack_value(body: bytes) -> Any:
     value = msgpack.unpackb(body, raw=False, strict_map_key=False, max_str_len=len(body),
                             max_bin_len=len(body), max_array_len=100_000, max_map_len=100_000)
     if not isinstance(value, dict | list):
         raise NotThisError("expected a map or a list")
-    return Decoded("msgpack", json.dumps(value, ensure_ascii=False, indent=2, default=_told))
+    return value
 
 
 def _told(value: Any) -> str:
@@ -268,6 +281,7 @@ def _protobuf(body: bytes, schema: Schema | None = None) -> Decoded:
 
 
 def _by_schema(body: bytes, schema: Schema) -> str:
+    """JSON of a message of protobuf."""
     descriptor_pb2 = _library("protobuf", "google.protobuf.descriptor_pb2")
     descriptor_pool = _library("protobuf", "google.protobuf.descriptor_pool")
     message_factory = _library("protobuf", "google.protobuf.message_factory")
@@ -302,6 +316,50 @@ def hexed(body: bytes) -> str:
     if len(body) > HEX_BYTES:
         rows.append(f"... {len(body) - HEX_BYTES:,} bytes more")
     return "\n".join(rows)
+
+
+# -- for masking ----------------------------------------------------------------------------------
+
+def structured(body: bytes, schema: Schema | None = None) -> Any:
+    """The values of a body that has fields, as JSON has them. Raises one of ERRORS."""
+    plain = _unpacked(body)
+    if schema is not None:
+        with suppress(*ERRORS):
+            return _as_json(json.loads(_by_schema(plain, schema)))
+    if plain.startswith(AVRO):
+        fastavro = _library("avro")
+        try:
+            return _as_json(list(fastavro.reader(io.BytesIO(plain))))
+        except Exception as error:      # of any kind where a length or a schema lies
+            raise NotThisError(_why(error)) from error
+    try:
+        return _json_value(plain)
+    except ERRORS:
+        return _as_json(_msgpack_value(plain))
+
+
+def plain_text(body: bytes) -> str:
+    """The text of a body that is text, decompressed. Raises one of ERRORS."""
+    return _text_value(_unpacked(body))
+
+
+def _unpacked(body: bytes) -> bytes:
+    """What is inside a compressed body, and whole: a part of it may be read in another way."""
+    for _ in range(NESTED_MAX + 1):
+        name, window = ZIPS.get(body[:2], ("", 0))
+        name = name or OTHER_ZIPS.get(body[:4], "")
+        if not name:
+            return body
+        body = _unzipped(body, name, window)
+        if len(body) >= BYTES_MAX:
+            raise NotThisError(f"more than {BYTES_MAX:,} bytes")
+    raise NotThisError("compressed too often")
+
+
+def _as_json(value: Any) -> Any:
+    """The same with numbers as texts of their digits; of bytes only how many they are."""
+    return json.loads(json.dumps(value, default=lambda other: f"<{len(other)} bytes>" if isinstance(
+        other, bytes) else str(other)), parse_int=Number, parse_float=Number)
 
 
 ORDER = ("empty", "compressed", "java", "hessian", "avro", "json", "text", "msgpack", "protobuf")

@@ -333,4 +333,15 @@ CHINESE: dict[str, str] = {
     "no connected client": "没有在线客户端",
     "no access files": "没有访问控制文件",
     "table": "表格",
+    "some fields are hidden from you.": "部分字段对你不可见。",
+    "follow": "跟踪",
+    "follow a topic": "跟踪主题",
+    "waiting for new messages.": "等待新消息。",
+    "new messages": "新消息",
+    ("at most 50 a second are shown, for 15 minutes; it waits while another tab is in front. "
+     "no group's offsets change."):
+        "每秒最多显示 50 条，持续 15 分钟；标签页在后台时暂停。不会改变任何消费组的位点。",
+    "ended": "已结束",
+    "shown:": "已显示：",
+    "left out:": "未显示：",
 }

@@ -25,8 +25,9 @@ pytestmark = pytest.mark.slow
 DARK = {"/", "/group", "/message", "/store", "/change"}      # all that has colours of its own
 NEEDED = {
     "/topic": "name=orders", "/group": "name=fraud-check", "/messages": "topic=orders&limit=5",
-    "/message": "place={place}", "/dead-letters/group": "name=mailer", "/transaction": "id={half}",
-    "/trace": "id={traced}", "/client": "group=billing&id={client}",
+    "/tail": "topic=orders", "/message": "place={place}", "/transaction": "id={half}",
+    "/dead-letters/group": "name=mailer", "/trace": "id={traced}",
+    "/client": "group=billing&id={client}",
     "/change": "do=offset-reset&group=shipping&topic=orders&aim=end&preview=1",
 }
 
@@ -144,6 +145,19 @@ def test_from_a_lag_to_the_message_that_is_next(world: Shop, tab: Visit) -> None
         "link", name="billing").wait_for()
     page.get_by_role("link", name="hex").click()
     page.get_by_text("00000000  7b").wait_for()
+
+
+def test_a_topic_is_followed(world: Shop, tab: Visit) -> None:
+    page = tab.page
+    page.goto(world.url + "/topic?name=orders")
+    page.get_by_role("link", name="Follow").click()
+    rows = page.get_by_role("region", name="New messages").locator("tbody tr")
+    wait_until(lambda: rows.count() >= 20, "messages")
+    page.locator("#tail-state").get_by_text("shown:").wait_for()
+    first, last = rows.first.inner_text(), rows.last.inner_text()
+    assert first.split()[1] >= last.split()[1]
+    rows.first.get_by_role("link").click()
+    page.get_by_text('"customer": 900719925474').first.wait_for()
 
 
 def test_members_that_disagree_are_seen(world: Shop, tab: Visit) -> None:

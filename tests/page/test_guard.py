@@ -166,7 +166,7 @@ def test_an_administrators_account_signs_what_it_asks_for(world: World) -> None:
         assert browser.post("/login", data={
             "name": "operator", "password": "operator-secret"}).status_code == 303
         token = Page(browser.get("/topics").text).fields["token"]
-        assert list(of.clusters[0]._admins) == ["operator"]
+        assert list(of.clusters[0]._admins) == [("operator", False)]
         browser.post("/logout", data={"token": token})
         assert list(of.clusters[0]._admins) == []
     assert asked == ["operator", "operator"]

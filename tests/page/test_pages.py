@@ -19,11 +19,13 @@ from tests.page.conftest import BODY, DEAD, HOSTILE, World, client, site
 from tests.page.html import Page
 
 NAME = quote(HOSTILE, safe="")
-PARTS = {"/live", "/history", "/find", "/message/body", "/message/groups", "/dead-letters/export"}
+PARTS = {"/live", "/tail/events", "/history", "/find", "/message/body", "/message/groups",
+         "/dead-letters/export"}
 QUERIES = {
     "/topic": ["name=orders", f"name={NAME}"], "/group": ["name=billing", f"name={NAME}"],
     "/messages": ["", "topic=orders&since=1d+ago", f"topic={NAME}", f"which={NAME}",
                   "topic=orders&sql=a+%3E+1&since=1d+ago", f"topic=orders&grep={NAME}"],
+    "/tail": ["", "topic=orders", f"topic={NAME}&grep={NAME}", "topic=orders&tag=a&sql=b"],
     "/message": ["place={place}", f"place={NAME}", "id={id}", f"id={NAME}"],
     "/dead-letters/group": ["name=billing", f"name={NAME}"],
     "/transaction": [f"id={NAME}", "id=" + "0" * 32], "/trace": ["", f"id={NAME}"],
@@ -150,6 +152,12 @@ def test_names_go_to_the_page_of_their_thing(world: World, reader: TestClient) -
     assert leads_to(world.message_id) == f"/messages?which={world.message_id}"
     assert leads_to("ord") == "/topics?q=ord"
     assert reader.get(leads_to(world.message_id)).headers["location"].startswith("/message?id=")
+
+
+def test_a_condition_that_is_none_does_not_find_all(reader: TestClient) -> None:
+    answer = reader.get("/messages?topic=orders&since=1d+ago&sql=a+%3E&format=json")
+    assert answer.status_code == 400
+    assert "condition 'a >'" in answer.text
 
 
 def test_a_topic_that_is_not_there_is_a_404_with_the_nearest_name(reader: TestClient) -> None:

@@ -235,6 +235,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     users: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     protobuf: tuple[str, ...] = ()                    # TOPIC=FILE:MESSAGE
+    masks: tuple[str, ...] = ()                       # TOPIC=KIND:WHAT (masks.py)
+    unmasked: tuple[str, ...] = ()
     metrics_topics_max: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     metrics_groups_max: Annotated[int, Meta(ge=1, le=100_000)] = 5_000
     otlp_endpoint: Annotated[str, Meta(max_length=2048)] = ""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from mqcore.client.core.options import split_address
@@ -42,6 +42,7 @@ class ConnectionPool:
         tls: ssl.SSLContext | Callable[[str], ssl.SSLContext | None] | None = None,
         prepare: Callable[[Command], None] | None = None,
         on_open: Callable[[str], None] | None = None, on_lost: LostHandler | None = None,
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
         """
         on_request       answers requests of the peers; None: code 3
@@ -50,6 +51,7 @@ class ConnectionPool:
                          None: in the clear
         prepare          changes each request before it is written: language, signature
         on_open          hears the address of each connection that was opened, on_lost its end
+        elsewhere        address -> where to connect in its place
         """
         self._on_request = on_request
         self._connect_timeout = connect_timeout
@@ -57,6 +59,7 @@ class ConnectionPool:
         self.prepare = prepare
         self._on_open = on_open
         self._on_lost = on_lost
+        self._elsewhere = elsewhere or {}
         self._connections: dict[str, Connection] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._closed = False
@@ -93,7 +96,7 @@ class ConnectionPool:
             if current is None or not current.is_open:
                 if self._closed:
                     raise ClosedError("the client is closed")
-                host, port = split_address(address)
+                host, port = self._place(address)
                 current = await Connection.open(
                     host, port, on_request=self._on_request, timeout=self._connect_timeout,
                     tls=self._context(address), on_lost=self._on_lost,
@@ -108,7 +111,7 @@ class ConnectionPool:
 
         make   gives its protocol, which is returned. Raises ConnectError.
         """
-        host, port = split_address(address)
+        host, port = self._place(address)
         try:
             async with asyncio.timeout(self._connect_timeout):
                 _, protocol = await asyncio.get_running_loop().create_connection(
@@ -116,6 +119,9 @@ class ConnectionPool:
         except (OSError, TimeoutError, ValueError) as error:
             raise cannot_connect(address, error) from error
         return protocol
+
+    def _place(self, address: str) -> tuple[str, int]:
+        return split_address(self._elsewhere.get(address, address))
 
     def _context(self, address: str) -> ssl.SSLContext | None:
         if self._tls is None or isinstance(self._tls, ssl.SSLContext):

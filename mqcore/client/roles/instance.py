@@ -70,6 +70,7 @@ class ClientInstance:
         self.pool: ConnectionPool = ConnectionPool(
             self._on_request, connect_timeout=config.connect_timeout, tls=config.ssl_context(),
             prepare=self._prepare, on_open=self._on_open, on_lost=self._on_lost,
+            elsewhere=config.addresses,
         )
         self.name_servers: NameServers = NameServers(config.name_servers, self.pool)
         self.routes: Routes = Routes(self.name_servers)

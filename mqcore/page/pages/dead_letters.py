@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 
 from mqcore.admin.nouns import dlq as nouns
 from mqcore.page.context import Page
-from mqcore.page.pages.messages import place_of
+from mqcore.page.pages.messages import place_of, topics_of
 from mqcore.wire.codes import DLQ_PREFIX
 
 LIMIT, LIMIT_MAX = 200, 10_000
@@ -42,6 +42,8 @@ async def of_group(page: Page) -> Response:
                             **options)
     return page.render(
         "dead_letters_of_group.html", "Dead letters", {"answer": answer}, name=name,
+        hidden=any(page.admin.hides(topics_of(one, DLQ_PREFIX + name))
+                   for one in answer.document.get("messages", ())),
         filters=filters, limit=limit, more=bool(answer.document.get("more")),
         given={key: value for key, value in {**filters, "limit": limit}.items() if value},
         listing=page.listing(answer, 0, sortable=False, links={
@@ -59,13 +61,16 @@ async def export(page: Page) -> Response:
     async def lines() -> AsyncIterator[bytes]:
         async with asyncio.timeout(EXPORT_S), aclosing(documents):
             if first is not None:
-                yield _line(first)
+                yield _line(page, first)
             async for document in documents:
-                yield _line(document)
+                yield _line(page, document)
 
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers={
         "Content-Disposition": 'attachment; filename="dead-letters.ndjson"'})
 
 
-def _line(document: dict[str, Any]) -> bytes:
+def _line(page: Page, document: dict[str, Any]) -> bytes:
+    if page.admin.hides(topics_of(document, DLQ_PREFIX + document["group"])) and "body" in document:
+        # under another name, so that a body with hidden fields is not sent by mistake
+        document["maskedBody"] = document.pop("body")
     return json.dumps(document).encode() + b"\n"

@@ -20,6 +20,7 @@ from mqcore.page.decoders import CHOICES
 from mqcore.page.decoding import decoded
 from mqcore.page.listing import listed
 from mqcore.page.meanings import MEANINGS
+from mqcore.wire.properties import REAL_TOPIC, RETRY_TOPIC
 
 SINCE = "15m ago"
 LIMIT, LIMIT_MAX = 100, 1_000
@@ -72,6 +73,7 @@ async def messages(page: Page) -> Response:
         sort=page.text("sort"), links={"stored": link})
     return page.render("messages.html", "Messages", {"answer": answer}, fields=fields, found=found,
                        limit=limit, more=bool(answer.document.get("more")), rows=rows,
+                       hidden=any(page.admin.hides(topics_of(one, topic)) for one in documents),
                        status=None if answer.error else HTTPStatus.OK)
 
 
@@ -93,6 +95,13 @@ async def _one(page: Page, *, with_groups: bool = False) -> tuple[Answer, dict[s
     return answer, dict(documents[0]) if documents else {}
 
 
+def topics_of(document: Mapping[str, Any], stored: str = "") -> list[str]:
+    """The topics that a message is of; stored: of its queue, where it is known."""
+    properties = document.get("properties", {})
+    return list(filter(None, (stored, document.get("topic"), properties.get(REAL_TOPIC),
+                              properties.get(RETRY_TOPIC)))) or [""]
+
+
 def body_of(document: Mapping[str, Any]) -> bytes:
     """The bytes of a document's body; none of one that cannot be decompressed."""
     if "body" in document:
@@ -105,11 +114,13 @@ async def message(page: Page) -> Response:
     answer, document = await _one(page)
     body, topic = body_of(document), str(document.get("topic", ""))
     chosen = page.decoder(topic)
+    hidden = page.admin.hides(topics_of(document, page.text("place").partition("/")[0]))
     response = page.render(
         "message.html", "Message", {"answer": answer}, document=document,
         which={name: page.text(name) for name in ("place", "id")}, size=len(body),
         choices=CHOICES, chosen=chosen,
-        found=await decoded(body, chosen, page.site.schemas.get(topic)),
+        hidden=hidden,
+        found=await decoded(body, chosen, None if hidden else page.site.schemas.get(topic)),
         broken=document.get("brokenBody", ""),
         properties=[(name, value, MEANINGS.get(name, ""))
                     for name, value in sorted(document.get("properties", {}).items())])

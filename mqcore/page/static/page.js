@@ -144,6 +144,13 @@ class Chart {
 
 for (const figure of document.querySelectorAll("figure[data-chart]")) charts.push(new Chart(figure));
 
+// -- tables that fill themselves keep their newest rows ---------------------------------------------
+for (const body of document.querySelectorAll("tbody[data-rows-max]")) {
+  new MutationObserver(() => {
+    while (body.rows.length > Number(body.dataset.rowsMax)) body.deleteRow(-1);
+  }).observe(body, {childList: true});
+}
+
 // -- what the server tells as it happens: hx-sse makes DOM events of named messages -----------------
 document.addEventListener("sample", event => {
   const sample = JSON.parse(event.detail.data);
