@@ -3,8 +3,9 @@ What a slave takes over of its master: topics, groups, consumer offsets, delay o
 
 ha.md 4, remoting.md 4.6 (RocketMQ 4.9.8: SlaveSynchronize). An answer is read to its
 end before anything of it is taken; one that cannot be read, or names what no table here can hold,
-changes nothing. Topics and groups that the master has no more go, and so do the offsets of a group
-that is gone, where the master has none either.
+changes nothing. Topics and groups that the master has no more go, and so do offsets that a master
+of ours has no more. A stock master never forgets any: of its offsets those go whose group or topic
+is gone.
 
 Beyond stock: an offset that was committed here, while the master was away, stays until the master
 has it or a later one; the caller brings it there. And what counts as settled because the log says
@@ -68,10 +69,12 @@ def take_groups(core: Core, body: bytes) -> Generator[None, None, bool]:
     return _take(core.groups, body, core.settings.processes.group_count_max, _group)
 
 
-def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]:
+def take_offsets(
+    core: Core, body: bytes, *, is_ours: bool
+) -> Generator[None, None, TakenOffsets]:
     """
-    The consumer offsets of an answer to 43 over those here, but for those of transactions. With
-    pauses. Raises AnswerError.
+    The consumer offsets of an answer to 43 over those here, but for those of transactions. is_ours:
+    the master's. With pauses. Raises AnswerError.
     """
     document = yield from _object(body)
     table = yield from _entries(document.get(MEMBER, {}), _queues)
@@ -90,9 +93,34 @@ def take_offsets(core: Core, body: bytes) -> Generator[None, None, TakenOffsets]
         if number % ROWS_A_TURN == 0:
             yield
     left = yield from _left_over(core, {**table, **light})
-    yield from _remove_deleted(core, {**table, **light})
+    yield from (_remove_missing if is_ours else _remove_deleted)(core, {**table, **light})
     yield from fastjson.dismantled([document, table])          # tens of thousands of objects
     return TakenOffsets(left, transactions)
+
+
+def _remove_missing(
+    core: Core, table: Mapping[str, dict[int, int]]
+) -> Generator[None, None, None]:
+    """
+    The offsets that this table of the master's lacks: a topic or group was deleted there, and may
+    have been made again since. Those that were committed here stay.
+    """
+    rows = 0
+    for topic in core.offsets.topics():
+        for group in () if is_light(topic) else core.offsets.groups_of(topic):
+            rows += 1
+            if rows % ROWS_A_TURN == 0:
+                yield
+            if group.startswith(SYSTEM_GROUP_PREFIX):
+                continue
+            there = table.get(f"{topic}{_SEPARATOR}{group}", {})
+            here = core.offsets.of_queues(group, topic)
+            kept = {queue_id: offset for queue_id, offset in here.items()
+                    if queue_id in there or core.own_offsets.is_ahead(group, topic, queue_id, -1)}
+            if len(kept) < len(here):
+                core.offsets.remove_pair(topic, group)
+                for queue_id, offset in kept.items():
+                    core.offsets.commit(group, topic, queue_id, offset)
 
 
 def _remove_deleted(core: Core, table: Collection[str]) -> Generator[None, None, None]:

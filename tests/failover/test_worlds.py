@@ -55,8 +55,7 @@ def disturb(world: World) -> None:
     elif what == 6 and broker.alive:
         broker.begin_anew()
     elif what == 7 and broker.alive:
-        world.crash(broker, dice.uniform(20, 6000))
-        broker.shown = 0                                                # nor are its queues there
+        world.lose_queues(broker, dice.uniform(20, 6000))
     elif what == 8 and broker.alive and dice.random() < 0.3:
         world.lose_disk(broker, dice.uniform(20, 6000))
     elif what == 9 and broker.refusal == REFUSAL_NONE:
@@ -92,12 +91,7 @@ def test_nothing_acknowledged_is_lost_and_one_leads_in_the_end(
     world = World(random.Random((SEED + seed) * 10 + count), count, min_in_sync=min_in_sync)
     world.deaths = 0.001
     world.run(TROUBLE_MS, lambda: disturb_all(world))
-    world.lost = world.deaths = 0.0
-    for broker in world.brokers:
-        broker.cut_off = broker.unlinked = False
-        broker.refusal = REFUSAL_NONE
-        broker.up_at = min(broker.up_at, world.now)
-    world.forget()
+    world.be_well()
     world.run(30_000)              # who was away for long has much to take
     before = len(world.acknowledged)
     world.run(3_000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from mqcore.failover.election import (
     MS,
@@ -36,7 +37,19 @@ EXPIRY_LOOK_MS = 500              # etcd looks so often which leases ran out
 TICK_MS = 20
 WELL_MS = 5_000                   # it would have been elected by then
 STRANGERS = [member_number(member, "invented") for member in range(1, 8)]
-COPIED_A_TICK = 2                 # messages: who comes back is behind for a while
+COPIED_A_TICK = 2                 # entries: who comes back is behind for a while
+
+
+class Entry(NamedTuple):
+    """
+    One of a log. kind: a message of `topic`; "removed": the topic's queues end there; "": of a
+    world that does not ask.
+    """
+
+    epoch: int
+    serial: int
+    kind: str = ""
+    topic: str = ""
 
 
 class FakeEtcd:
@@ -91,7 +104,7 @@ class Snapshot:
     """A disk at one moment; the fields of Broker."""
 
     store: str
-    log: list[tuple[int, int]]
+    log: list[Entry]
     heard: int
     shown: int
     first: int
@@ -100,7 +113,7 @@ class Snapshot:
 @dataclass
 class Broker:
     """
-    One member: its election, its log (an epoch for each message), and what it leads in.
+    One member: its election, its log, and the epoch that it leads in.
 
     heard   the newest epoch in its table; of that one its log may have nothing yet
     said    the words that its processes go by: a process that dies may have known more
@@ -111,7 +124,7 @@ class Broker:
     host: str = ""
     drift: float = 1.0
     offset_ms: float = 0.0
-    log: list[tuple[int, int]] = field(default_factory=list)
+    log: list[Entry] = field(default_factory=list)
     heard: int = 0
     said: Words = field(default_factory=Words)
     leads: int = 0
@@ -230,8 +243,8 @@ class World:
         self.rules = replace(RULES, min_in_sync=min_in_sync)
         self.brokers = [Broker(member, rules=self.rules, drift=dice.uniform(1 - drift, 1 + drift),
                                offset_ms=dice.uniform(0, 1e6)) for member in range(1, count + 1)]
-        self.acknowledged: list[tuple[int, int]] = []
-        self.shown: list[tuple[int, int]] = []       # what anybody has read, by position
+        self.acknowledged: list[Entry] = []
+        self.shown: list[Entry] = []       # what anybody has read, by position
         self.late: list[tuple[float, Transact]] = []
         self.lossy_at = 0.0           # when an answer may have been lost last
         self.changes = 0
@@ -287,6 +300,11 @@ class World:
         broker.refusal = self.dice.choice(
             (REFUSAL_DISK_FULL, REFUSAL_WRITE_FAILED, REFUSAL_FLUSH_FAILED))
 
+    def lose_queues(self, broker: Broker, for_ms: float) -> None:
+        """It dies, and the files of its queues are not there when it comes back."""
+        self.crash(broker, for_ms)
+        broker.shown = 0
+
     def lose_disk(self, broker: Broker, for_ms: float) -> None:
         """It begins with an empty one; not where nobody else would have what was acknowledged."""
         state = self.etcd.view().state
@@ -336,6 +354,15 @@ class World:
         first = max(broker.first for broker in self.brokers)
         for broker in self.brokers:
             broker.first = min(first, len(broker.log))
+
+    def be_well(self) -> None:
+        """All troubles end."""
+        self.lost = self.deaths = 0.0
+        for broker in self.brokers:
+            broker.cut_off = broker.unlinked = False
+            broker.refusal = REFUSAL_NONE
+            broker.up_at = min(broker.up_at, self.now)
+        self.forget()
 
     def _turn(self, broker: Broker) -> None:
         if self.dice.random() < 0.8:
@@ -397,8 +424,7 @@ class World:
     def _lead(self, leader: Broker) -> None:
         clock = int(leader.clock(self.now))
         if self.dice.random() < 0.5 and leader.refusal == REFUSAL_NONE:
-            self.serial += 1
-            leader.log.append((leader.leads, self.serial))
+            self.store(leader)
         for other in self.brokers:
             if other is leader:
                 continue
@@ -409,6 +435,7 @@ class World:
             linked = linked and other.log == leader.log[:len(other.log)]     # HS7
             if linked:
                 other.heard = leader.heard
+                self.looked(other, leader)
                 other.told = max(other.told, leader.replicated, leader.told)
                 end = len(other.log)
                 even = clock if end >= len(leader.log) or before is None else before.even_ms
@@ -420,6 +447,21 @@ class World:
             if leader.lied_to:
                 leader.reports[number] = Report(len(leader.log) + 1000, clock, True)
         self._acknowledge(leader)
+
+    def store(self, leader: Broker) -> None:
+        """It takes something into its log."""
+        self.serial += 1
+        leader.log.append(Entry(leader.leads, self.serial))
+
+    def cut(self, _broker: Broker, _end: int) -> None:
+        """Its log is about to lose what lies behind so many entries."""
+
+    def take(self, broker: Broker, entries: list[Entry]) -> None:
+        """They come from who leads, behind what is there."""
+        broker.log = [*broker.log, *entries]
+
+    def looked(self, _follower: Broker, _leader: Broker) -> None:
+        """It is linked with who leads, and may ask it for its tables."""
 
     def _follows(self, other: Broker, leader: Broker) -> bool:
         words = other.words
@@ -439,7 +481,11 @@ class World:
         assert other.shown <= common, f"member {other.member} has shown what it cuts"
         if not other.log:
             other.first = leader.first
-        other.log = [*other.log[:common], *leader.log[common:common + COPIED_A_TICK]]
+        if common < len(other.log):
+            self.cut(other, common)
+            other.log = other.log[:common]
+        if len(leader.log) > common:
+            self.take(other, leader.log[common:common + COPIED_A_TICK])
 
     def _show(self, broker: Broker) -> None:
         """An offset means one message for ever (FO10)."""

@@ -51,12 +51,12 @@ def commit(
                           "commitOffset": offset}).code == 0
 
 
-def take(slave: Bench, master: Bench) -> list[OwnOffset]:
-    """One round of questions."""
+def take(slave: Bench, master: Bench, *, is_ours: bool = True) -> list[OwnOffset]:
+    """One round of questions; is_ours: the master."""
     core = slave.broker.core
     finished(take_topics(core, text_of(master.ask(21))))
     finished(take_groups(core, text_of(master.ask(201))))
-    return finished(take_offsets(core, text_of(master.ask(43)))).left
+    return finished(take_offsets(core, text_of(master.ask(43)), is_ours=is_ours)).left
 
 
 def tables(bench: Bench) -> tuple[Any, ...]:
@@ -115,16 +115,40 @@ def test_offsets_of_a_deleted_topic_go_and_those_of_others_stay(
     assert slave.broker.core.offsets.of_queues("OWN", "T") == {0: 11}
 
 
-def test_offsets_stay_that_the_master_does_not_have_of_a_group_that_it_has(
-    master: Bench, slave: Bench
+@pytest.mark.parametrize(("is_ours", "left"), [(True, {}), (False, {0: 7})])
+def test_offsets_that_a_master_of_ours_has_no_more_go_and_those_of_a_stock_one_stay(
+    master: Bench, slave: Bench, is_ours: bool, left: dict[int, int]
 ) -> None:
     master.ask(17, TOPIC)
     master.ask(200, None, {"groupName": "G"})
     commit(master, 7)
+    take(slave, master, is_ours=is_ours)
+    master.broker.core.offsets.remove_group("G")
+    take(slave, master, is_ours=is_ours)
+    assert slave.broker.core.offsets.of_queues("G", "T") == left
+
+
+@pytest.mark.parametrize("again", [{}, {0: 0}], ids=["made again", "and consumed again"])
+@pytest.mark.parametrize("what", ["topic", "group"])
+def test_offsets_of_what_is_deleted_and_made_again_between_two_looks_go(
+    master: Bench, slave: Bench, what: str, again: dict[int, int]
+) -> None:
+    master.ask(17, TOPIC)
+    master.ask(200, None, {"groupName": "G"})
+    commit(master, 7)
+    commit(master, 8, 1)
     take(slave, master)
-    master.broker.core.offsets.remove_group("G")              # as if its file had been lost
+    commit(slave, 5, 2)                                       # while the master was away
+    if what == "topic":
+        master.ask(215, {"topic": "T"})
+        master.ask(17, TOPIC)
+    else:
+        master.ask(207, {"groupName": "G", "removeOffset": "true"})
+        master.ask(200, None, {"groupName": "G"})
+    for queue_id, offset in again.items():
+        commit(master, offset, queue_id)
     take(slave, master)
-    assert slave.broker.core.offsets.of_queues("G", "T") == {0: 7}
+    assert slave.broker.core.offsets.of_queues("G", "T") == {**again, 2: 5}
 
 
 def test_offsets_of_a_group_that_is_gone_stay_while_the_master_lacks_what_was_committed_here(
@@ -286,7 +310,7 @@ def test_an_answer_that_cannot_be_used_changes_nothing(tmp_path: Path, body: byt
 def test_offsets_that_cannot_be_used_change_nothing(slave: Bench, body: bytes) -> None:
     before = tables(slave)
     with pytest.raises(AnswerError):
-        finished(take_offsets(slave.broker.core, body))
+        finished(take_offsets(slave.broker.core, body, is_ours=True))
 
     assert tables(slave) == before
 
@@ -380,7 +404,7 @@ def test_answers_of_a_stock_master_are_taken(slave: Bench) -> None:
     core = slave.broker.core
     finished(take_topics(core, bodies[21]))
     finished(take_groups(core, bodies[201]))
-    keep_transactions(core, finished(take_offsets(core, bodies[43])).transactions)
+    keep_transactions(core, finished(take_offsets(core, bodies[43], is_ours=False)).transactions)
     take_delays(slave, bodies[45])
     for code, table in ((21, core.topics.as_json()), (201, core.groups.as_json()),
                         (43, fastjson.loads(fastjson.dumps(core.offsets.as_json())))):
@@ -395,7 +419,8 @@ def test_light_offsets_are_taken_where_there_are_light_queues(tmp_path: Path) ->
     slave = make_bench(settings_in(tmp_path / "s", *SLAVE, *light))
     commit(master, 7, topic="%LMQ%q", group="%LMQ%g")
 
-    assert finished(take_offsets(slave.broker.core, text_of(master.ask(43)))).left == []
+    assert finished(take_offsets(slave.broker.core, text_of(master.ask(43)),
+                                 is_ours=True)).left == []
     assert slave.broker.core.offsets.committed("%LMQ%g", "%LMQ%q", 0) == 7
 
 

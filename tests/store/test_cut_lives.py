@@ -8,6 +8,7 @@ import pytest
 
 from mqcore.backup.make import to_folder
 from mqcore.backup.restore import Until, restore
+from mqcore.broker.tables import queue_hints
 from mqcore.broker.tables.queue_restarts import RestartFile
 from mqcore.participants import COORDINATOR
 from mqcore.replication import epochs
@@ -20,7 +21,6 @@ from mqcore.store import cutting, last_run
 from mqcore.store.log.folders import LogFolders
 from mqcore.store.log.producer import LogProducer
 from mqcore.store.recovery import queue_ends
-from mqcore.store.recovery.queue_ends import Hints
 from mqcore.store.verify.report import NOTE
 from mqcore.store.verify.store import verify
 from tests.store.harness import Run
@@ -37,24 +37,28 @@ def leader(tmp_path: Path) -> Leader:
     return made
 
 
-def end_run(leader: Leader, *, clean: bool) -> None:
+def end_run(copy: Copy, *, clean: bool) -> None:
     """All is dispatched; the files that the run's end leaves, and those of a broker's tables."""
-    leader.checkpoint(stopped=clean)
-    assert leader.ends is not None
-    queue_ends.write(leader.root / "config" / queue_ends.NAME, leader.ends, 1)
-    (leader.root / "config" / "topics.json").write_text(json.dumps(
+    leave_ends(copy, clean=clean)
+    (copy.root / "config" / "topics.json").write_text(json.dumps(
         {"topicConfigTable": {topic: {} for topic in KNOWN}}))
+
+
+def leave_ends(copy: Copy, *, clean: bool) -> None:
+    copy.checkpoint(stopped=clean)
+    assert copy.ends is not None
+    queue_ends.write(copy.root / "config" / queue_ends.NAME, copy.ends, 1)
     if not clean:
-        last_run.mark(leader.root / "abort", "async")
+        last_run.mark(copy.root / "abort", "async")
 
 
-def rejoined(leader: Leader, cut: int) -> None:
+def rejoined(copy: Copy, cut: int) -> None:
     """The log ends at `cut` by the word of a new master, which has all that is before."""
-    root, end = leader.root, leader.end
+    root, end, size = copy.root, copy.end, copy.segment_size
     log = LogFolders((root / "commitlog",), store=root)
-    start = (cut - 1) // SEGMENT * SEGMENT
+    start = max(cut - 1, 0) // size * size
     epochs.write(root, Standing(History("a" * 32, (FIRST,)), State.LEADS))
-    greeting = Greeting(cut, start, cut, log_crc(log, start, cut, SEGMENT), "b", "c", SEGMENT,
+    greeting = Greeting(cut, start, cut, log_crc(log, start, cut, size), "b", "c", size,
                         History("a" * 32, (FIRST, Epoch(2, cut, "second", 2))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rejoins, "greeted", lambda *_: greeting)
@@ -68,14 +72,15 @@ class Started(Copy):
         config = self.root / "config"
         last = last_run.read(self.root / "abort")
         ends = queue_ends.read(config / queue_ends.NAME) if last.clean or last.ours else None
-        self.run = Run(self.root, segment_size=SEGMENT, file_entries=FILE_ENTRIES)
+        self.run = Run(self.root, segment_size=self.segment_size, file_entries=FILE_ENTRIES)
         set_restart = QueueLives(self.run.segment).set_restart
         restarts = RestartFile(config / "queueRestarts.json", self.run.queue_folder)
         restarts.load()
         restarts.apply(set_restart)
         found = self.run.recover(clean=last.clean, same_boot=last.same_boot, ends=ends,
-                                 hints=lambda: Hints(topics=KNOWN))
+                                 hints=lambda: queue_hints.read(config))
         restarts.recovered(set_restart, found.first, found.end)
+        self.probe = self.run.probe()
         self.loop = self.run.writer("async", found.end)
         self.loop.publish_start(found.end)
 

@@ -31,13 +31,15 @@ STEPS = 50
 class Copy:
     """A store with its writer, and a dispatcher that is made anew each time."""
 
+    segment_size = SEGMENT
+
     def __init__(self, root: Path, *, clean: bool = False) -> None:
         self.root = root
         self.ends: QueueEnds | None = None       # as config/queueEnds.bin has them
         self.begin(clean)
 
     def begin(self, clean: bool) -> None:
-        self.run = Run(self.root, segment_size=SEGMENT, file_entries=FILE_ENTRIES)
+        self.run = Run(self.root, segment_size=self.segment_size, file_entries=FILE_ENTRIES)
         found = self.run.recover(clean=clean, same_boot=True, ends=self.ends)
         self.probe = self.run.probe()
         self.loop = self.run.writer("async", found.end)
@@ -76,7 +78,7 @@ class Copy:
         """The messages that consumers get, by queue; empty queues are left out."""
         self.dispatch()
         at = {record["physicalOffset"]: record["body"]
-              for record in log_records(self.run.log_folder, SEGMENT, self.end)
+              for record in log_records(self.run.log_folder, self.segment_size, self.end)
               if not record.get("blank")}
         found = {}
         for (topic, queue_id), (least, most) in self.run.queue_ranges().items():

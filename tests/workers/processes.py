@@ -58,5 +58,11 @@ def parent_of(pid: int) -> int:
 
 
 def slot_of(segment: Segment, pid: int) -> int:
-    """The number of the worker slot of a running process (mqcore/participants.py)."""
-    return next(number for number in range(SLOT_COUNT) if segment.slot(number)["pid"] == pid)
+    """
+    The number of the worker slot of a running process (mqcore/participants.py). LookupError: it has
+    gone.
+    """
+    for number in range(SLOT_COUNT):
+        if segment.slot(number)["pid"] == pid:
+            return number
+    raise LookupError(f"no worker slot has the pid {pid}")

@@ -307,7 +307,8 @@ class Following:
         said = answer.ext or {}
         if said.get(VERSION_IS_KNOWN) == "true":
             return
-        found = await self._take(take_offsets(self._core, answer.body))
+        found = await self._take(
+            take_offsets(self._core, answer.body, is_ours=self._is_ours))
         self._left = deque(found.left)
         self._offsets_at, self._offsets_size = time.monotonic(), len(answer.body)
         self._offsets_trouble = ""

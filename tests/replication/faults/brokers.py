@@ -96,20 +96,22 @@ class Broker:
         self.running = self._life.enter_context(mqcore_up(
             self.folder, {**self.settings, **(changes or {})}, namesrv_addr=self.namesrv,
             program=self.program))
-        self._found()
+        wait_until(self._is_found, f"the processes of {self.name}")
 
-    def _found(self) -> None:
-        self._segment = segment_of(self.process)
-        self._slots = {role: slot_of(self._segment, pid)
-                       for role, pid in by_role(self.process).items() if role != "supervisor"}
+    def _is_found(self) -> bool:
+        """False: a process has just gone, or this is between two runs."""
+        try:
+            segment = segment_of(self.process)
+            self._slots = {role: slot_of(segment, pid)
+                           for role, pid in by_role(self.process).items() if role != "supervisor"}
+        except (ValueError, LookupError, OSError, ExistentialError):
+            return False
+        self._segment = segment
+        return True
 
     def looks_again(self) -> bool:
         """Its present run's segment and processes; whether all of these work."""
-        try:
-            self._found()
-            return all(self.works(role) for role in self.roles)
-        except (ValueError, StopIteration, OSError, ExistentialError):      # between two runs
-            return False
+        return self._is_found() and all(self.works(role) for role in self.roles)
 
     def stop(self) -> None:
         """In order; it may have been killed before."""

@@ -1,6 +1,7 @@
 """
 Three brokers elect their leader by etcd; topics are deleted and made again, disks fill and are
-lost, and brokers are killed or stand still. In a soak a stock broker is a slave beside them.
+lost, and brokers are killed or stand still. In a soak a stock broker is a slave beside them, and
+their name server is a stock one.
 """
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ from tests.replication.faults.traffic import FOLLOWER, Traffic
 from tests.replication.stores import log_of
 from tests.support.etcd import EtcdServer, etcd_server
 from tests.support.mounted import mounted
-from tests.support.stock import have_stock
+from tests.support.stock import have_stock, start_namesrv
 from tests.support.waiting import wait_until
 from tests.workers.test_full_disk import fill
 
 DISK_BYTES = 160 << 20
 FULL_S = (0.5, 6.0)                   # a leader gives up after a second
+# a stock slave says nothing for a second after it has connected
+BESIDE_STOCK = {"replication.housekeeping_interval_ms": 3000}
 WAYS = ("killed", "disk full", "stands still", "disk lost", "disk full", "process killed")
 
 
@@ -74,7 +77,7 @@ class StockSlave:
         self._dice = random.Random(f"{torment.seed} stock")
         folder = elected.set.folder / STOCK
         folder.mkdir()
-        self._place = Place(STOCK, STOCK, folder, elected.set.names.namesrv_addr, MEMBERS + 1, "")
+        self._place = Place(STOCK, STOCK, folder, elected.set.all[0].namesrv, MEMBERS + 1, "")
 
     async def run(self) -> None:
         """Lives, each ended with -9, for as long as the run continues."""
@@ -110,11 +113,18 @@ class StockSlave:
 
 
 async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
-    async with brokers(folder) as set_, AsyncExitStack():
+    has_stock = bool(SOAK_S) and have_stock()
+    async with brokers(folder) as set_, AsyncExitStack() as life:
+        namesrv = ""
+        if has_stock:
+            names = await asyncio.to_thread(start_namesrv, folder / "stock-names")
+            life.push_async_callback(asyncio.to_thread, names.stop)
+            namesrv = names.addr
         for number in range(1, MEMBERS + 1):
             await set_.add(f"broker-{number}", {
                 "broker.id": number, "failover.enable": True, "failover.lease_seconds": LEASE_S,
-                "failover.etcd": [etcd.address], "store.disk_clean_enable": False})
+                "failover.etcd": [etcd.address], "store.disk_clean_enable": False,
+                **(BESIDE_STOCK if has_stock else {})}, namesrv=namesrv)
         elected = Elected(torment, set_, etcd, {})
         load = Traffic(torment.history)
         for broker in set_.all:
@@ -123,7 +133,7 @@ async def lives(torment: Torment, folder: Path, etcd: EtcdServer) -> None:
         load.read_from(set_.leads)
         load.read_from(set_.follows, FOLLOWER)
         topics = Lives(torment, elected.leader)
-        stock = StockSlave(torment, elected) if SOAK_S and have_stock() else None
+        stock = StockSlave(torment, elected) if has_stock else None
 
         async def faults() -> None:
             order = torment.dice.sample(WAYS, len(WAYS))
