@@ -50,8 +50,8 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:
-    from mqcore.client.names import *  # noqa: F403, all of them, and only for type checkers
-else:                                   # these take a misspelled name for one of them
+    from mqcore.client.names import *  # noqa: F403, all names, and only for type checkers
+else:                                   # these take a misspelled name for a known one
     __all__ = sorted(_MODULES)
 
     def __getattr__(name: str) -> Any:

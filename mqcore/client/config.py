@@ -1,4 +1,4 @@
-"""What every role can be told: where the name servers are, who we are, how long to wait.
+"""The options of every role: where the name servers are, who we are, how long to wait.
 
 client.md 1.1; RocketMQ 4.9.8: ClientConfig. Times are seconds.
 """
@@ -52,16 +52,16 @@ class ClientOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """What the roles of one application have in common; checked when it is made.
+    """The common options of an application's roles; checked when it is made.
 
-    namesrv             `host:port;host:port`, a list of them, or a URL
+    namesrv             `host:port;host:port`, a list of addresses, or a URL
                         `rocketmq://key:secret@host:9876;host2:9876/namespace?tls=verify`;
                         None: the environment's NAMESRV_ADDR
     namesrv_domain      a host of HTTP discovery, used without namesrv (remoting.md 2.7)
     namespace           prefix of all topics and groups (client.md 1.8)
     credentials         Credentials, or (access key, secret key): requests are signed (7.2)
     tls                 True: verify against the system's authorities; or an ssl.SSLContext (7.3)
-    instance_name       part of the client id; None: one that nobody else has (1.2)
+    instance_name       part of the client id; None: a unique one (1.2)
     unit_name           part of the client id and of the discovery URL (1.9)
     unit_mode           copied into headers and heartbeats (1.9)
     stream              ask for 5.x's stream requests: `@STREAM` in the id, `ReqT` in headers (1.9)
@@ -130,12 +130,12 @@ class ClientConfig:
 
     @property
     def account(self) -> Credentials | None:
-        """Who signs requests."""
+        """The account that signs requests."""
         assert not isinstance(self.credentials, tuple)
         return self.credentials
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """What connections are made with; None without TLS."""
+        """The TLS context of connections; None without TLS."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         return ssl.create_default_context() if self.tls else None
@@ -155,7 +155,7 @@ def client_config(
 
 
 def _credentials(given: object) -> Credentials | None:
-    """What signs requests. Raises ConfigError, which never shows what was given."""
+    """The account that signs requests. Raises ConfigError, which never shows the secret."""
     if given is None or isinstance(given, Credentials):
         return given
     if not isinstance(given, tuple) or len(given) not in (2, 3):
@@ -266,5 +266,5 @@ def _load_revoked(context: ssl.SSLContext, file: str) -> None:
         raise ConfigError(f"namesrv: crl={file!r}: {error}") from error
     found = alone.cert_store_stats()
     if not found["crl"] or found["x509"]:
-        raise ConfigError(f"namesrv: crl={file!r}: expected revocation lists alone, in PEM")
+        raise ConfigError(f"namesrv: crl={file!r}: expected only revocation lists, in PEM")
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF

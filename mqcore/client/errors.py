@@ -1,5 +1,5 @@
 """
-What can go wrong for a client, under one base class (client.md 1.11).
+The errors of a client, under one base class (client.md 1.11).
 
 Every error says whether the message that it is about is stored, as far as this end can know; that
 is all that an application needs to decide what to do next. Java's names stay as aliases.
@@ -24,15 +24,15 @@ REFUSED_FOR_NOW: Final = frozenset({
 })
 # May have been written: what failed is not told.
 OUTCOME_UNKNOWN: Final = frozenset({ResponseCode.SYSTEM_ERROR})
-# What a send is answered only before anything of it is written (broker.md 2.2 to 2.4). Of other
-# codes nobody knows.
+# Codes that answer a send only before anything is written (broker.md 2.2 to 2.4). Other codes
+# leave the outcome open.
 NOT_STORED: Final = frozenset({
     ResponseCode.SYSTEM_BUSY, ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
     ResponseCode.MESSAGE_ILLEGAL, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION,
     ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_BUYER_ID, ResponseCode.NOT_IN_CURRENT_UNIT,
     ResponseCode.FLOW_CONTROL,
 })
-# A stock broker that clears its queue of sends answers so while a thread may work on one of them.
+# A stock broker that clears its queue of sends answers so while a thread may work on such a send.
 _MAYBE_BEGUN: Final = ("[TIMEOUT_CLEAN_QUEUE]", "[PCBUSY_CLEAN_QUEUE]")
 
 
@@ -40,12 +40,12 @@ class RocketMQError(Exception):
     """
     The base of all errors that this client raises on purpose.
 
-    stored     of a send: True the broker has the message, False it has not, None nobody knows
+    stored     of a send: True the broker has the message, False it has not, None unknown
                (sending it again may store it twice). Of anything else: False
     retryable  whether the same call may succeed later without a change
     code       the broker's response code, or one of the client's own (10001 ...); -1: none
     remark     what the broker said, "" if nothing
-    broker     host:port of who answered or did not, "" if nobody was asked
+    broker     host:port of who answered or did not, "" if none was asked
     topic      of the message or the call, "" if it has none
     """
 
@@ -83,7 +83,7 @@ def _restored(kind: type[RocketMQError], args: tuple[Any, ...],
 
 
 class ClientError(RocketMQError):
-    """A local check failed, or there is nobody to talk to."""
+    """A local check failed, or there is no broker to ask."""
 
 
 class ConfigError(ClientError, ValueError):
@@ -105,8 +105,8 @@ class NoRouteError(ClientError):
     No name server is known, or none knows where the topic or the broker is.
 
     is_no_such_topic  a name server answered that there is no such topic, while it knows brokers;
-                      False: nobody could be asked, no broker is registered, or none of the topic's
-                      takes messages
+                      False: no name server answered, no broker is registered, or no broker of
+                      the topic takes messages
     """
 
     retryable = True

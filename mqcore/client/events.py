@@ -1,4 +1,4 @@
-"""What a role tells the application of its own life: the option `on_event` (client.md 1)."""
+"""Events in a role's life for the application: the option `on_event` (client.md 1)."""
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from mqcore.client.received import ReceivedMessage
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """What every event says: which client it is of (client.md 1.2)."""
+    """The base of all events: the client that it is of (client.md 1.2)."""
 
     client_id: str
 
@@ -53,7 +53,7 @@ class Rebalanced(Event, frozen=True, kw_only=True):
 
 
 class SlowListener(Event, frozen=True, kw_only=True):
-    """The application takes long: 80 % of handler_timeout are over for a message (or all of it:
+    """The application takes long: 80 % of handler_timeout are over for a message (or all:
     the message comes again), or a coroutine function blocks the event loop.
 
     listener   the function's name; of a consumer without one, the consumer's

@@ -1,4 +1,4 @@
-"""What an application may hang into the way of its messages (client.md 2.9)."""
+"""Hooks of an application in the way of its messages (client.md 2.9)."""
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +21,7 @@ TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 
 
 class MessageType(IntEnum):
-    """What kind of message a hook sees; the numbers are Java's."""
+    """The kind of a message, for hooks; the numbers are Java's."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -79,7 +79,7 @@ class EndTransactionContext:
 
 
 def message_type(message: Message) -> MessageType:
-    """What hooks and traces call a message."""
+    """The kind of a message, for hooks and traces."""
     if DELAY in message.properties or "__STARTDELIVERTIME" in message.properties:
         return MessageType.DELAY
     if message.properties.get(TRANSACTION_PREPARED) == "true":
@@ -106,7 +106,7 @@ class Hooks:
     """The hooks of one role, called in the order in which they were added, those of all roles
     first.
 
-    What a hook raises is logged and goes no further, but for `check_forbidden`: that ends the try.
+    An exception of a hook is only logged, except for `check_forbidden`: that ends the try.
     """
 
     def __init__(self, group: str, namespace: str) -> None:
@@ -121,7 +121,7 @@ class Hooks:
             _made.add(self)
 
     def gather(self) -> None:
-        """Look at the hooks of all roles again; what sends trace messages has none of them."""
+        """Look at the hooks of all roles again; the sender of trace messages has none."""
         self.all = [*(_everywhere if self._is_traced else ()), *self._own]
 
     def add(self, hook: object) -> None:
@@ -228,7 +228,7 @@ def add_hook(hook: object) -> None:
     made.
 
     hook   has some of the methods that the roles' `add_hook` take
-    Raises ConfigError when it has none of them.
+    Raises ConfigError when it has no such method.
     """
     _check_hook(hook)
     _change(lambda: _everywhere.append(hook))

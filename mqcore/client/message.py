@@ -133,12 +133,12 @@ class Message(MessageCore):
 
     @property
     def tags(self) -> str | None:
-        """What consumers filter by; None without."""
+        """The tags that consumers filter by; None without."""
         return self.property_text(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        """What it can be found by."""
+        """The keys that queries find it by."""
         return (self.property_text(names.KEYS) or "").split()
 
     @property
@@ -202,7 +202,7 @@ class SendResult(ResultCore):
 
 
 class PullStatus(IntEnum):
-    """What a broker said to a pull: messages, none yet, none that match, or none at that offset."""
+    """A broker's answer to a pull: messages, none yet, none that match, or none at that offset."""
     FOUND = 0
     NO_NEW_MESSAGE = 1
     NO_MATCHED_MESSAGE = 2

@@ -5,8 +5,8 @@ Administration: all that RocketMQ's mqadmin can do, as calls (client.md 6).
         await admin.create_topic("orders", queues=8)
         print((await admin.lag("billing")).total)
 
-Reads that ask several brokers say in `unreachable` who is missing in the result; changes raise
-AdminError, which names who failed and who did what was asked.
+Reads that ask several brokers name those without an answer in `unreachable`; changes raise
+AdminError, which names the brokers that failed and those that did what was asked.
 """
 from typing import TYPE_CHECKING, Any
 

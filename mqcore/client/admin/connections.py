@@ -1,4 +1,4 @@
-"""Who is connected: members of groups, producers, what a member says of itself (client.md 6.2)."""
+"""Connected clients: members of groups, producers, what a member says of itself (client.md 6.2)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class GroupMembers(Struct, frozen=True):
 
 
 class ProducerConnection(Struct, frozen=True):
-    """A connected producer of a group, and when its broker last heard of it."""
+    """A connected producer of a group, and the time of its last heartbeat."""
 
     group: str
     client: ClientConnection
@@ -55,7 +55,7 @@ class ProducerConnection(Struct, frozen=True):
 
 
 class ProcessQueueInfo(Struct, frozen=True):
-    """What a member has of one queue: messages in its memory, offsets, times (307)."""
+    """One queue of a member: messages in its memory, offsets, times (307)."""
 
     queue: MessageQueue
     commit_offset: int
@@ -85,7 +85,7 @@ class TopicConsumption(Struct, frozen=True):
 
 
 class RunningInfo(Struct, frozen=True):
-    """What a member says of itself; `properties` are its settings, `stack` if it was asked for."""
+    """A member's report on itself; `properties` are its settings, `stack` if it was asked for."""
 
     client_id: str
     properties: Mapping[str, str]
@@ -99,7 +99,7 @@ class GroupStatus(Struct, frozen=True):
     """
     The members of a group side by side (consumerStatus).
 
-    problems      sentences: other subscriptions than the others', queues of nobody or of two,
+    problems      sentences: other subscriptions than the others', queues with no member or two,
                   members that do not answer; empty when all is well
     unreachable   members that did not answer (address: the broker's that asked them)
     """
@@ -110,7 +110,7 @@ class GroupStatus(Struct, frozen=True):
     unreachable: tuple[Unreachable, ...] = ()
 
     def owner(self, queue: MessageQueue) -> str | None:
-        """The client id of the member that consumes a queue; None: nobody does."""
+        """The client id of the member that consumes a queue; None: no member does."""
         return next((member.client_id for member in self.members for held in member.queues
                      if held.queue == queue and not held.dropped), None)
 
@@ -123,8 +123,8 @@ class Connections(Offsets, Link):
         """
         The members of a consumer group and what they subscribe to (203).
 
-        broker   ask this one alone, `host:port` or a name; else all that may know the group
-        A group without members gives none. Raises BrokerError, AdminError when nobody answers.
+        broker   ask only this one, `host:port` or a name; else all that may know the group
+        A group without members gives none. Raises BrokerError, AdminError when no broker answers.
         """
         check_group(group)
         targets = ([await self._address(broker)] if broker is not None
@@ -191,7 +191,7 @@ class Connections(Offsets, Link):
     async def running_info(
         self, group: str, client_id: str, *, stack: bool = False, broker: str | None = None,
     ) -> RunningInfo:
-        """What a member says of itself: settings, subscriptions, queues, rates (307).
+        """A member's report on itself: settings, subscriptions, queues, rates (307).
 
         group, client_id   the member
         stack              also the stacks of its threads

@@ -293,7 +293,7 @@ class Groups(Topics, Link):
         """
         `lag` of every group that has a retry topic: all that were ever online (consumerProgress).
 
-        A group that nobody answers for is left out; who failed is in `unreachable`.
+        A group without an answer is left out; brokers that failed are in `unreachable`.
         """
         topics = await self.topics()
         groups = [name.removeprefix(RETRY_PREFIX) for name in topics

@@ -1,4 +1,4 @@
-"""What all of administration stands on: requests with limits, brokers by name, loops over them."""
+"""The basis of administration: requests with limits, brokers by name, loops over them."""
 from __future__ import annotations
 
 import asyncio
@@ -68,7 +68,7 @@ class AdminError(RocketMQError):
     Some of the brokers or name servers that one call was about failed.
 
     failures   those, each with its error
-    done       the names of those that did what was asked
+    done       the names of the brokers that did what was asked
     """
 
     def __init__(self, what: str, failures: Sequence[Unreachable], done: Sequence[str]) -> None:
@@ -87,7 +87,7 @@ class AdminError(RocketMQError):
 @dataclass(frozen=True, slots=True)
 class Found(Sequence[T], Generic[T]):
     """
-    What brokers answered together; a sequence of `items`.
+    The answers of several brokers; a sequence of `items`.
 
     unreachable   the brokers that are missing in it
     more          whether a limit of the call cut it
@@ -116,7 +116,7 @@ class Found(Sequence[T], Generic[T]):
 def limited(
     method: Callable[Concatenate[L, P], Coroutine[Any, Any, R]]
 ) -> Callable[Concatenate[L, P], Coroutine[Any, Any, R]]:
-    """A public call: the client must be open, and all of it has a time limit."""
+    """A public call: the client must be open, and the whole call has a time limit."""
 
     @functools.wraps(method)
     async def run(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -211,7 +211,7 @@ class Link(Role):
             raise NoRouteError("no name server address: give namesrv", CODE_NO_NAME_SERVER)
         return [Target(address, address) for address in addresses]
 
-    # -- who is where -----------------------------------------------------------------------------
+    # -- addresses ---------------------------------------------------------------------------------
 
     async def _route(self, topic: str) -> TopicRoute | None:
         return await self._instance.name_servers.route(topic, timeout=self.timeout)
@@ -231,17 +231,17 @@ class Link(Role):
                       key=lambda broker: broker.broker_name)
 
     async def _readers(self, topic: str) -> list[Target]:
-        """One of each broker name that has the topic; NoRouteError when nobody knows it."""
+        """One of each broker name that has the topic; NoRouteError when no name server knows it."""
         return _some(_one_of_each((await self._known_route(topic)).brokers), f"topic {topic}")
 
     async def _group_readers(self, group: str) -> list[Target]:
-        """Who may know of a group: the brokers of its retry topic, else all."""
+        """Brokers that may know a group: those of its retry topic, else all."""
         route = await self._route(f"%RETRY%{group}")
         found = _one_of_each(await self._brokers() if route is None else route.brokers)
         return _some(found, f"group {group}")
 
     async def _address(self, broker: str, parameter: str = "broker") -> Target:
-        """A broker given as `host:port`, or by its name: then its master, else any of it."""
+        """A broker given as `host:port`, or by its name: then its master, else any."""
         if arguments.is_address(arguments.text(broker, parameter)):
             return Target(broker, broker)
         found = [data for data in await self._brokers() if data.broker_name == broker]
@@ -297,7 +297,7 @@ class Link(Role):
     async def _read(
         self, what: str, targets: Sequence[Target], work: Callable[[Target], Awaitable[R]],
     ) -> tuple[list[tuple[Target, R]], tuple[Unreachable, ...]]:
-        """Like `_each`; raises when nobody at all answered."""
+        """Like `_each`; raises when no broker answered."""
         answers, failures = await self._each(targets, work)
         if failures and not answers:
             raise _error(what, failures, [])
@@ -316,7 +316,7 @@ class Link(Role):
 async def some_at_once(
     items: Iterable[T], work: Callable[[T], Awaitable[R]], count: int = AT_ONCE_MAX,
 ) -> list[R]:
-    """What `work` makes of each item, in their order; the first error ends all of it."""
+    """The results of `work` for all items, in order; the first error ends the call."""
     numbered = enumerate(items)
     results: dict[int, R] = {}
 
@@ -346,7 +346,7 @@ def _some(targets: list[Target], what: str) -> list[Target]:
 
 
 def _one_of_each(brokers: Iterable[BrokerData]) -> list[Target]:
-    """The master of each broker name, else a random one of it."""
+    """The master of each broker name, else a random one of its brokers."""
     found = []
     for data in brokers:
         if data.addresses:

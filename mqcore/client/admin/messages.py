@@ -222,7 +222,7 @@ class Messages(Connections, Link):
     ) -> tuple[list[ReceivedMessage], bool]:
         """
         Up to `count` messages of one queue, fewer where their bodies have more than `size` bytes,
-        and whether it has more of them.
+        and whether the queue has more.
         """
         if begin_ms is None:
             offset = await self._offset(target, queue, RequestCode.GET_MIN_OFFSET)
@@ -324,7 +324,7 @@ class Messages(Connections, Link):
             record, MessageQueue(record.topic, name, record.queue_id))
 
     async def _name_of(self, address: str) -> str:
-        """The name of the broker at an address; the address itself when nobody knows."""
+        """The name of the broker at an address; the address itself when it is unknown."""
         if self._instance.name_servers.addresses:
             for data in await self._brokers():
                 if address in data.addresses.values():

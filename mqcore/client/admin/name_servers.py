@@ -11,7 +11,7 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 
 
 class NameServerCalls(Link):
-    """What AsyncAdmin does with name servers; changes go to each of them."""
+    """AsyncAdmin's calls to name servers; changes go to each one."""
 
     @limited
     async def kv(self, namespace: str, key: str) -> str | None:

@@ -44,7 +44,7 @@ class QueueReset(Struct, frozen=True):
 
 class OffsetReset(Struct, frozen=True):
     """
-    What a reset did, or (dry_run) would do.
+    The effect of a reset, or (dry_run) the effect that it would have.
 
     online        whether the group has members: these change their offsets themselves, and commit
                   them some seconds later
@@ -67,7 +67,7 @@ class ClientOffsets(Struct, frozen=True):
 
 
 class GroupOffset(Struct, frozen=True):
-    """What a group committed for one queue."""
+    """The committed offset of a group in one queue."""
 
     group: str
     queue: MessageQueue
@@ -133,7 +133,7 @@ class Offsets(Groups, Link):
 
     @limited
     async def committed(self, group: str, queue: MessageQueue) -> int | None:
-        """What a group committed for a queue; None: nothing."""
+        """The committed offset of a group in a queue; None: there is none."""
         check_group(group)
         arguments.message_queue(queue)
         target = await self._address(queue.broker_name, "queue.broker_name")
@@ -358,7 +358,7 @@ class Offsets(Groups, Link):
         }, accept=(ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE,
                    ResponseCode.SYSTEM_ERROR), slow=True, topic=topic)
         if answer.code == ResponseCode.SYSTEM_ERROR:
-            # A queue without a committed offset comes before "not online" there: ask who is.
+            # A queue without a committed offset comes before "not online" there: ask if it is.
             if await self._is_online(target, group):
                 raise broker_error(answer.code, answer.remark, target.address, topic=topic)
             return None

@@ -28,7 +28,7 @@ PRODUCER_GROUP: Final = "MQCORE_TOOLS_PRODUCER"
 REDRIVEN_FROM: Final = "REDRIVE_FROM"
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024
 
-# What belongs to one delivery and not to the message.
+# Properties of one delivery, not of the message.
 _OF_DELIVERY: Final = frozenset({
     names.WAIT, names.DELAY, names.RETRY_TOPIC, names.REAL_TOPIC, names.REAL_QUEUE_ID,
     names.TRANSACTION_PREPARED, names.PRODUCER_GROUP, names.RECONSUME_TIME,
@@ -166,7 +166,7 @@ class AdminSends(Messages, Link):
         """
         Send dead letters again; they also stay where they are, so twice is twice.
 
-        letters   of `dead_letters`, or some of them
+        letters   of `dead_letters`, all or some
         to        "group": only this group gets them, with all its tries anew; "topic": the topic
                   where they came from, so all its groups get them
         Each has its own result or error. Raises ConfigError.
@@ -203,7 +203,7 @@ class AdminSends(Messages, Link):
         self, letters: Sequence[DeadLetter], *, to: str = "group",
     ) -> frozenset[str]:
         """
-        The offset message ids of those dead letters that were sent again before, to the same place.
+        The offset message ids of dead letters that were sent again before, to the same place.
 
         Their copies are looked for where they went: one query (12) a letter. A copy that has
         expired is not found.

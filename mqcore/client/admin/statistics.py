@@ -25,7 +25,7 @@ GROUP_GET: Final = "GROUP_GET_NUMS"
 
 
 class StatsWindow(Struct, frozen=True):
-    """What was counted in a window: the sum, that a second, and that a time it was counted."""
+    """Counts of a window: the sum, the sum a second, and the sum a count."""
 
     sum: int
     tps: float
@@ -47,7 +47,7 @@ class Stats(Struct, frozen=True):
 
 class TopicActivity(Struct, frozen=True):
     """
-    How busy a topic is with one group (statsAll); group "" for a topic that nobody consumes.
+    How busy a topic is with one group (statsAll); group "" for a topic without a consumer.
 
     lag              messages that the group has not consumed
     in_tps, out_tps  messages a second of the last minute

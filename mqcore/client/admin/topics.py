@@ -122,7 +122,7 @@ class Topics(Link):
 
     @limited
     async def topic_groups(self, topic: str) -> Found[str]:
-        """The groups that consume a topic now, or have offsets of it; sorted."""
+        """The groups that consume a topic now, or have offsets in it; sorted."""
         async def one(target: Target) -> tuple[str, ...]:
             answer = await self._ask(
                 target.address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
@@ -184,7 +184,7 @@ class Topics(Link):
         broker, cluster    where: one broker (`host:port` or a name), the masters of a cluster, or
                            (neither) all masters
         Returns the names of the brokers. Raises ConfigError; BrokerError, or AdminError with who
-        failed and who did it; RequestTimeout when it is made and no name server tells of it.
+        failed and who did it; RequestTimeout when it is made and no name server shows it.
         """
         check_topic(topic)
         arguments.number(queues, "queues", 1, QUEUE_COUNT_MAX)
@@ -298,7 +298,7 @@ class Topics(Link):
             if asyncio.get_running_loop().time() > deadline:
                 raise RequestTimeout(
                     f"topic {config.name} is made at {', '.join(map(str, targets))}, but no name"
-                    f" server tells of it within {self.timeout} s", topic=config.name)
+                    f" server shows it within {self.timeout} s", topic=config.name)
             await asyncio.sleep(ROUTE_LOOK_S)
 
     # -- order configuration ----------------------------------------------------------------------

@@ -63,7 +63,7 @@ class TracedEnd(Struct, frozen=True):
 
 
 class MessageTrace(Struct, frozen=True):
-    """What producers and consumers with tracing told of one message; in the order of time."""
+    """Traces of one message by its producer and consumers, in the order of time."""
 
     message_id: str
     sends: tuple[TracedSend, ...]
@@ -77,7 +77,7 @@ class Traces(Messages, Link):
 
     @limited
     async def trace(self, message_id: str, *, trace_topic: str = TRACE_TOPIC) -> MessageTrace:
-        """What is known of a message (queryMsgTraceById).
+        """The traces of a message (queryMsgTraceById).
 
         message_id    its client's id
         trace_topic   where its clients write traces

@@ -1,4 +1,4 @@
-"""What groups did with a message, and handing one to a member (client.md 6.2)."""
+"""The state of a message at groups, and handing one to a member (client.md 6.2)."""
 from __future__ import annotations
 
 from enum import StrEnum
@@ -16,11 +16,11 @@ from mqcore.wire.codes import RequestCode
 
 
 class TrackState(StrEnum):
-    """What a group has done with a message."""
+    """The state of a message for a group."""
 
     CONSUMED = "CONSUMED"                               # its offset is beyond the message
     CONSUMED_BUT_FILTERED = "CONSUMED_BUT_FILTERED"     # so, but its tag is not subscribed
-    PULL = "PULL"                                       # a pull consumer: nobody knows
+    PULL = "PULL"                                       # a pull consumer: not known
     NOT_CONSUMED_YET = "NOT_CONSUME_YET"
     NOT_ONLINE = "NOT_ONLINE"
     UNKNOWN = "UNKNOWN"
@@ -35,7 +35,7 @@ class Track(Struct, frozen=True):
 
 
 class DirectResult(Struct, frozen=True):
-    """What a listener made of a message that was handed to it (309); `result` is CR_SUCCESS ..."""
+    """A listener's result for a message that was handed to it (309); `result`: CR_SUCCESS ..."""
 
     result: str
     order: bool
@@ -50,7 +50,7 @@ class Tracking(Messages, Link):
     @limited
     async def consumed_by(self, message: ReceivedMessage) -> Found[Track]:
         """
-        What each group that knows the message's topic has done with it (messageTrackDetail).
+        The message's state for each group that knows its topic (messageTrackDetail).
 
         "Consumed" means that the committed offset of the message's queue is beyond it. `message`
         as `message`, `query` or a consumer gives it.
@@ -86,7 +86,7 @@ class Tracking(Messages, Link):
     async def consume_directly(
         self, group: str, client_id: str, message_id: str, *, topic: str | None = None,
     ) -> DirectResult:
-        """Hand a stored message to the listener of one member (309); offsets stay as they are.
+        """Hand a stored message to the listener of one member (309); offsets do not change.
 
         group, client_id   the member
         message_id         the broker's id of the message; of a client's id with its topic

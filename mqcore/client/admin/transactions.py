@@ -44,7 +44,7 @@ class HalfMessage(Struct, frozen=True):
     checks        how often producers were asked about it
     half_offset   its offset in the queue of half messages
     topic, queue_id   where it goes when it is committed; queue_id None: it does not say
-    body          as it is stored: compressed when its producer did so
+    body          as stored: compressed when its producer did so
     """
 
     state: str
@@ -70,7 +70,7 @@ class Transactions(Messages, Link):
         self, broker: str, *, limit: int = 100
     ) -> Found[HalfMessage]:
         """
-        The oldest half messages of a broker that nobody has committed or rolled back.
+        The oldest half messages of a broker that are neither committed nor rolled back.
 
         broker   `host:port` or a name
         limit    at most so many; `more` says that there are more
@@ -95,7 +95,7 @@ class Transactions(Messages, Link):
     async def transaction(self, message_id: str, *, broker: str | None = None) -> HalfMessage:
         """One half message.
 
-        message_id   the broker's id of it
+        message_id   the broker's id of the half message
         broker       ask this one, `host:port` or a name; None: the address in the id
         Raises ConfigError for what is no id, ClientError with code 208 when there is none.
         """
@@ -109,8 +109,8 @@ class Transactions(Messages, Link):
         """Let producers be asked about a half message again, from the first time on (323).
 
         Also one that was given up. A pending one is replaced by a fresh one; the next round of
-        the broker's check asks. The parameters are those of `transaction`. Returns it as it was.
-        Raises ClientError when it is settled.
+        the broker's check asks. The parameters are those of `transaction`. Returns the
+        message before the change. Raises ClientError when it is settled.
         """
         target, record = await self._half_record(message_id, broker)
         state = await self._state(target, record)
@@ -126,10 +126,10 @@ class Transactions(Messages, Link):
     async def roll_back_transaction(
         self, message_id: str, *, broker: str | None = None
     ) -> HalfMessage:
-        """End a half message for good, as its producer would: nobody will see it (37).
+        """End a half message for good, as its producer would: no consumer will see it (37).
 
-        The parameters are those of `transaction`. Returns it as it was. Raises ClientError when it
-        is not pending.
+        The parameters are those of `transaction`. Returns the message before the change. Raises
+        ClientError when it is not pending.
         """
         target, record = await self._half_record(message_id, broker)
         state = await self._state(target, record)
@@ -182,7 +182,7 @@ class Transactions(Messages, Link):
         return max(committed or 0, first), end
 
     async def _settled(self, target: Target) -> set[int]:
-        """Half offsets that op records name, of those that are not passed yet."""
+        """Half offsets that op records name, from the first unsettled one on."""
         first, end = await self._bounds(target, OP_TOPIC)
         positions = [position async for _, position in
                      self._positions(target, OP_TOPIC, first, end)]

@@ -49,7 +49,7 @@ class AssignedQueue:
 
     @property
     def commit_offset(self) -> int | None:
-        """What the store is to have; None: there is nothing to commit yet."""
+        """The offset to commit; None: there is none yet."""
         return self.marked if self.is_marked else self.messages.commit_offset
 
     def moved(self, offset: int, now: float) -> AssignedQueue:
@@ -79,7 +79,7 @@ class AssignedQueue:
     def without(
         self, messages: list[ReceivedMessage], wanted: list[ReceivedMessage]
     ) -> list[ReceivedMessage]:
-        """What is wanted of new messages; the others are finished."""
+        """The wanted ones of new messages; the others are finished."""
         if len(wanted) < len(messages):
             keep = set(map(id, wanted))
             self.done([message for message in messages if id(message) not in keep])

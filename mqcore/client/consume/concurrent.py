@@ -92,8 +92,8 @@ class ConcurrentService:
         self, call: HookedCall, *, concurrency: int, batch: int, timeout: float,
         send_back: SendBack | None, spawn: Spawn, slow: Slow,
     ) -> None:
-        """`send_back` None: broadcasting, what fails is dropped; `timeout` seconds of a call,
-        `slow` hears of those that take long."""
+        """`send_back` None: broadcasting, failed messages are dropped; `timeout` seconds of a call,
+        `slow` is called for slow ones."""
         self._call = call
         self._concurrency = concurrency
         self._batch = batch
@@ -129,7 +129,7 @@ class ConcurrentService:
 
     @property
     def running(self) -> list[str]:
-        """What the listener works on, for warnings."""
+        """The messages that the listener works on, for warnings."""
         return [repr(call.messages[0]) for call in self._calls()]
 
     def start(self) -> None:

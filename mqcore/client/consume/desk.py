@@ -1,4 +1,4 @@
-"""Messages that wait for whoever asks for them, and those that are handed out and not yet done."""
+"""Messages that wait for a taker, and those that are handed out and not yet done."""
 from __future__ import annotations
 
 import asyncio
@@ -33,7 +33,7 @@ class Handed(ReceivedMessage):
 
 
 class Desk:
-    """Hands messages out and takes what became of them; a sink of GroupMember."""
+    """Hands messages out and takes their outcome; a sink of GroupMember."""
 
     def __init__(self, name: str, *, timeout: float, send_back: SendBack | None,
                  slow: Slow, hooks: ConsumerHooks) -> None:
@@ -65,7 +65,7 @@ class Desk:
         return len(self._out)
 
     def close(self) -> None:
-        """Hand out no more; who waits is told."""
+        """Hand out no more; waiting takers are told."""
         self.is_closed = True
         self._waiting.clear()
         for timer in self._timers:
@@ -104,7 +104,7 @@ class Desk:
             raise ClosedError("the consumer is closed")
         return True
 
-    # -- what became of them ----------------------------------------------------------------------
+    # -- outcomes -------------------------------------------------------------------------------
 
     def ack(self, message: Handed) -> bool:
         """Done; False when it is no longer this member's to say, or was said before."""

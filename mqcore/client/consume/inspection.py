@@ -1,4 +1,4 @@
-"""What brokers ask a member: 40, 220, 221, 307, 309 (client.md 1.10, 4.14, 4.15)."""
+"""Requests of brokers to a member: 40, 220, 221, 307, 309 (client.md 1.10, 4.14, 4.15)."""
 from __future__ import annotations
 
 import asyncio

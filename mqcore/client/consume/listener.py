@@ -1,4 +1,4 @@
-"""What an application's listener gets, may say, and how it is called (client.md 4.11, 4.13)."""
+"""An application's listener: its arguments, results and calls (client.md 4.11, 4.13)."""
 from __future__ import annotations
 
 import asyncio
@@ -16,7 +16,7 @@ from mqcore.client.received import ReceivedMessage
 
 
 class ConsumeStatus(Enum):
-    """What a listener may return; nothing means SUCCESS."""
+    """The results of a listener; None means SUCCESS."""
 
     SUCCESS = "success"
     RECONSUME_LATER = "later"           # of orderly listeners the same as SUSPEND
@@ -167,7 +167,7 @@ def _outcome(answer: object, context: ConsumeContext | None) -> Outcome:
 
 
 def _mistake(context: ConsumeContext) -> str:
-    """What is wrong in a context that the listener filled in; "" = nothing."""
+    """The mistake in a context that the listener filled in; "" = none."""
     count, level, suspend = context.ack_count, context.delay_level, context.suspend
     if count is not None and (type(count) is not int or count < 0):
         return f"ack_count {count!r}: expected how many messages are done, or None"

@@ -2,8 +2,8 @@
 The lite pull consumer, with Java's names of methods (client.md 5.1; RocketMQ 4.9.8:
 DefaultLitePullConsumer): messages are polled, positions are committed or sought.
 
-Where it differs: `commit_sync` and `commit` wait until the brokers have the offsets, and forget
-nobody else's; the group is joined at the start, and not a second later.
+Where it differs: `commit_sync` and `commit` wait until the brokers have the offsets, and keep
+those of other members; the group is joined at the start, and not a second later.
 """
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class LitePullSettings(GroupSettings):
     """
     pull_batch            messages of a pull, and of what a poll returns, at most
     auto_commit           a poll commits what polls before it returned
-    auto_commit_interval  seconds between two of these
+    auto_commit_interval  seconds between two such commits
     poll_timeout          seconds that a poll waits
     total_count_max       messages of all queues above which nothing is pulled
     metadata_interval     seconds between two looks at the queues of topics with a listener
@@ -169,7 +169,7 @@ class AsyncLitePullConsumer(Role):
         self._member.unsubscribe(self._instance.wrap(check_topic(topic)))
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, whoever else is in the group; again and again. Raises
+        """Read exactly these queues, whatever other members read; again and again. Raises
         ClientError after `subscribe`."""
         wrapped = [self._wrapped(queue) for queue in queues]
         self._choose(True)
@@ -247,7 +247,7 @@ class AsyncLitePullConsumer(Role):
 
     @staticmethod
     def _mark(queues: Iterable[AssignedQueue]) -> None:
-        """What was polled may be committed."""
+        """Polled messages may be committed."""
         for held in queues:
             held.marked = held.messages.commit_offset
 
@@ -263,14 +263,14 @@ class AsyncLitePullConsumer(Role):
         await self._member.commit_now(map(self._wrapped, offsets))
 
     async def commit(self, queues: Iterable[MessageQueue]) -> None:
-        """Commit what was polled of these queues; raises RocketMQError."""
+        """Commit the polled messages of the given queues; raises RocketMQError."""
         self._life.check()
         held = [self._assigned(queue) for queue in queues]
         self._mark(held)
         await self._member.commit_now(one.queue for one in held)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What is committed for a queue; None: nothing. Raises RocketMQError."""
+        """The committed offset of a queue; None: there is none. Raises RocketMQError."""
         self._life.check()
         return await self._member.stored_offset(self._wrapped(queue))
 
@@ -312,7 +312,7 @@ class AsyncLitePullConsumer(Role):
             self._instance, self._wrapped(queue), round(timestamp * 1000))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more; what was pulled of them is still polled. Raises ClientError
+        """Pull these queues no more; messages already pulled are still polled. Raises ClientError
         for
         one that is not assigned.
         """
@@ -431,11 +431,11 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         self._call(self._role.commit_sync, offsets)
 
     def commit(self, queues: Iterable[MessageQueue]) -> None:
-        """Commit what was polled of these queues; raises RocketMQError."""
+        """Commit the polled messages of the given queues; raises RocketMQError."""
         self._call(self._role.commit, queues)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """What is committed for a queue; None: nothing. Raises RocketMQError."""
+        """The committed offset of a queue; None: there is none. Raises RocketMQError."""
         return self._call(self._role.committed, queue)
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
@@ -443,7 +443,7 @@ class LitePullConsumer(BlockingRole[AsyncLitePullConsumer]):
         self._call(self._role.seek, queue, offset)
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Go on at the first message that can be read, as AsyncLitePullConsumer.seek_to_begin."""
+        """Continue at the first readable message, as AsyncLitePullConsumer.seek_to_begin."""
         self._call(self._role.seek_to_begin, queue)
 
     def seek_to_end(self, queue: MessageQueue) -> None:

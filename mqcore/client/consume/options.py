@@ -1,4 +1,4 @@
-"""What consumers can be told, checked when it is said (client.md 4.1, 9.2)."""
+"""Options of consumers, checked when they are given (client.md 4.1, 9.2)."""
 from __future__ import annotations
 
 import dataclasses
@@ -143,7 +143,7 @@ class PushSettings(GroupSettings):
     run_in_thread     for listeners that block: they are called in threads of their own
 
     With `orderly` a message that keeps failing holds up its queue until max_retries is reached, and
-    one that takes longer than handler_timeout is only warned of: nobody else may have its queue.
+    one beyond handler_timeout is only warned of: no other member may get its queue.
     """
 
     concurrency: int = 20
@@ -206,7 +206,7 @@ def subscriptions_of(
 
 
 def subscription(topic: str, expression: str, now_ms: int) -> Subscription:
-    """What one topic's filter means; raises ConfigError."""
+    """The subscription that one topic's filter means; raises ConfigError."""
     kind = EXPRESSION_SQL92 if isinstance(expression, Sql92) else EXPRESSION_TAG
     try:
         return parse_subscription(topic, expression, now_ms, kind)

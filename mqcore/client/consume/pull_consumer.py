@@ -72,7 +72,7 @@ class AsyncPullConsumer(Role):
         self, queue: MessageQueue, offset: int, max: int = 32, expression: str = SUBSCRIBE_ALL, *,
         timeout: float = PULL_TIMEOUT_S,
     ) -> PullResult[ReceivedMessage]:
-        """What there is in a queue from an offset on, at once.
+        """The messages of a queue from an offset on, at once.
 
         max         messages, at most; brokers have limits of their own
         expression  `TagA || TagB`, or Sql92(...)
@@ -174,7 +174,7 @@ class PullConsumer(BlockingRole[AsyncPullConsumer]):
         self, queue: MessageQueue, offset: int, max: int = 32, expression: str = SUBSCRIBE_ALL, *,
         timeout: float = PULL_TIMEOUT_S,
     ) -> PullResult[ReceivedMessage]:
-        """What there is in a queue from an offset on, as AsyncPullConsumer.pull."""
+        """The messages of a queue from an offset on, as AsyncPullConsumer.pull."""
         return self._call(self._role.pull, queue, offset, max, expression, timeout=timeout)
 
     def pull_block_if_not_found(

@@ -24,17 +24,17 @@ log: Final = logging.getLogger("mqcore.client")
 
 
 class Sink(Protocol):
-    """What a role does with messages."""
+    """A role's side: it works on messages."""
 
     def arrived(self, held: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         """New messages of a held queue."""
 
     def is_busy(self, held: AssignedQueue) -> bool:
-        """Whether the application works on messages of it right now."""
+        """Whether the application works on its messages right now."""
 
 
 class Host(Protocol):
-    """What pulls ask of the member whose queues they are."""
+    """The member's side: pulls ask it about its queues."""
 
     subscriptions: dict[str, Subscription]
     filters: dict[str, Subscription]
@@ -82,7 +82,7 @@ class Puller:
                 broker_id, failures = MASTER_ID, failures + 1
                 await self._after_failure(held, error, failures)
                 continue
-            except Exception:           # an answer that nobody had thought of must not stop it
+            except Exception:           # an unforeseen answer must not stop it
                 log.exception("what %s answered cannot be read: it is asked again", held.queue)
                 await asyncio.sleep(flow.FAILED_S)
                 continue

@@ -140,7 +140,7 @@ def _number(answer: Command, name: str, address: str) -> int:
 async def committed_offset(
     instance: ClientInstance, group: str, queue: MessageQueue
 ) -> int | None:
-    """What a group committed for a queue; None when nothing. Raises RocketMQError.
+    """The committed offset of a group in a queue; None: there is none. Raises RocketMQError.
 
     A broker that refuses to say is none that has nothing: a group that then begins at a queue's end
     would skip what it has not read. Java's client does (client.md 4.17).

@@ -62,13 +62,13 @@ def offset_store(instance: ClientInstance, group: str, settings: GroupSettings) 
 
 
 def listening_time(timeout: float) -> float:
-    """What of a close's `timeout` seconds listeners get; the rest is for the brokers."""
+    """The part of a close's `timeout` seconds for listeners; the rest is for the brokers."""
     return max(timeout - LEAVE_S, timeout / 2)
 
 
 async def reset_offsets(instance: ClientInstance, member: GroupMember, start: datetime | float,
                         ) -> None:
-    """Go on in all held queues at what was stored at a time; raises RocketMQError, ConfigError."""
+    """Continue in all held queues at a store time; raises RocketMQError, ConfigError."""
     _, start_ms = start_point(start)
     queues = [queue for queue in member.held if queue.topic != member.rules.retry_topic]
     found = await asyncio.gather(
@@ -82,7 +82,7 @@ class AsyncPushConsumer(Role):
     DefaultMQPushConsumer). Use it as `async with AsyncPushConsumer(...) as c: await c.run()`.
 
     A message is done when the listener returns; when it raises, the message comes again later, up
-    to `max_retries` times, then it goes to the group's dead letters. Whatever happens, it comes at
+    to `max_retries` times, then it goes to the group's dead letters. It always comes at
     least once; after crashes and moves of queues perhaps twice.
     """
 
@@ -176,7 +176,7 @@ class AsyncPushConsumer(Role):
         self._member.subscribe(subscription(name, filter, _now_ms()))
 
     def unsubscribe(self, topic: str) -> None:
-        """Ask for a topic no longer; what is done of it is committed."""
+        """Ask for a topic no longer; its finished messages are committed."""
         self._member.unsubscribe(self._instance.wrap(check_topic(topic)))
 
     def suspend(self) -> None:
@@ -273,7 +273,7 @@ class PushConsumer(BlockingRole[AsyncPushConsumer]):
         in_loop(lambda: self._role.subscribe(topic, filter))
 
     def unsubscribe(self, topic: str) -> None:
-        """Ask for a topic no longer; what is done of it is committed."""
+        """Ask for a topic no longer; its finished messages are committed."""
         in_loop(lambda: self._role.unsubscribe(topic))
 
     def suspend(self) -> None:

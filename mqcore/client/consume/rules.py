@@ -38,7 +38,7 @@ class Rules:
 
     @property
     def locks(self) -> bool:
-        """Whether queues are locked at their brokers; of broadcasting nobody renews it."""
+        """Whether queues are locked at their brokers; broadcasting would not renew locks."""
         return self.orderly and not self.broadcast
 
     @property

@@ -1,4 +1,4 @@
-"""What a member asks brokers about its group (client.md 4.2, 4.4)."""
+"""Questions of a member to brokers about its group (client.md 4.2, 4.4)."""
 from __future__ import annotations
 
 import logging

@@ -27,7 +27,7 @@ class OffsetStore(ABC):
 
     @abstractmethod
     async def read(self, queue: MessageQueue) -> int | None:
-        """None: nothing is stored. Raises RocketMQError when nobody can say."""
+        """None: nothing is stored. Raises RocketMQError when no broker can say."""
 
     @abstractmethod
     async def write(self, offsets: Mapping[MessageQueue, int], *, wait: bool = False) -> None:

@@ -22,7 +22,7 @@ class ListenerThreads:
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
         self._count = 0
-        self._busy = 0                  # calls that have not ended; of the loop's thread alone
+        self._busy = 0                  # calls that have not ended; of the loop's thread only
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
             queue.SimpleQueue())
 
@@ -31,7 +31,7 @@ class ListenerThreads:
         self._count_max += 1
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What the function returns or raises; waits for a free thread at the limit."""
+        """The function's result or exception; waits for a free thread at the limit."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._busy += 1
@@ -57,7 +57,7 @@ class ListenerThreads:
             failure: BaseException | None = None
             try:
                 result = function()
-            except BaseException as error:  # carried to who waits: nobody else would hear of it
+            except BaseException as error:  # carried to the caller: no one else would see it
                 failure = error
             try:
                 loop.call_soon_threadsafe(self._settle, future, result, failure)

@@ -21,7 +21,7 @@ Slow = Callable[[str, Sequence[ReceivedMessage], float, bool], None]
 
 
 def slow_of(instance: ClientInstance) -> Slow:
-    """What tells the application that its listener is slow."""
+    """The function that tells the application that its listener is slow."""
     def slow(name: str, messages: Sequence[ReceivedMessage], seconds: float, expired: bool) -> None:
         instance.tell(SlowListener(
             client_id=instance.client_id, listener=name, messages=tuple(messages),

@@ -1,7 +1,7 @@
 """
 How the members of a group share the queues of a topic (client.md 4.5).
 
-Every member computes the same shares from the same sorted lists, so nobody has to agree on them.
+Every member computes the same shares from the same sorted lists, so no agreement is needed.
 A strategy is a callable (own id, queues, all ids) -> own queues; any callable of that form may be
 given by an application. A member that is not listed gets nothing: its heartbeat has not arrived.
 """
@@ -21,7 +21,7 @@ Allocate = Callable[[str, Sequence[MessageQueue], Sequence[str]], list[MessageQu
 def _place(client_id: str, client_ids: Sequence[str]) -> tuple[int, int]:
     """The own index among the sorted ids and their count; an index of -1: not listed."""
     if not client_id or not client_ids:
-        raise ValueError("shares of queues: expected a client id, and a list of all of them")
+        raise ValueError("shares of queues: expected a client id, and a list of all ids")
     members = sorted(client_ids)
     return members.index(client_id) if client_id in members else -1, len(members)
 
@@ -92,7 +92,7 @@ class ConsistentHash:
 
 
 class FixedQueues:
-    """CONFIG: always these queues, whoever else is there."""
+    """CONFIG: always these queues, whatever other members are there."""
 
     def __init__(self, queues: Iterable[MessageQueue]) -> None:
         self._queues = sorted(queues)

@@ -48,7 +48,7 @@ class Compressor:
         try:
             made = self._compress(body)
             return (made, self._flags) if len(made) < len(body) else (body, 0)
-        except Exception:       # a library's own errors: the message goes out as it is
+        except Exception:       # a library's own errors: the message goes out uncompressed
             log.warning("a body of %d bytes could not be compressed", len(body), exc_info=True)
             return body, 0
 

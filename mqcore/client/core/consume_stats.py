@@ -30,7 +30,7 @@ class Counts:
 
 @dataclass(slots=True)
 class TopicCounts:
-    """One topic's counts, and samples of them."""
+    """One topic's counts, and their samples."""
 
     now: Counts = field(default_factory=Counts)
     _minute: deque[tuple[float, Counts]] = field(

@@ -1,4 +1,4 @@
-"""Brokers that were slow or failed are left alone for a while (client.md 2.5).
+"""Brokers that were slow or failed are avoided for a while (client.md 2.5).
 
 RocketMQ 4.9.8: MQFaultStrategy, LatencyFaultToleranceImpl.
 """
@@ -23,7 +23,7 @@ class _Fault:
 
 
 class FaultTable:
-    """What is known of the brokers' latencies. Times are seconds of one monotonic clock."""
+    """The known latencies of brokers. Times are seconds of one monotonic clock."""
 
     def __init__(self) -> None:
         self._faults: dict[str, _Fault] = {}

@@ -27,7 +27,7 @@ class Full(Enum):
 
 
 def full(queue: ProcessQueue[Any], limits: Limits, *, orderly: bool) -> Full | None:
-    """What is at its limit; None: pull. The span matters only where order does not."""
+    """The limit that is reached; None: pull. The span matters only where order does not."""
     if queue.message_count > limits.count_max:
         return Full.COUNT
     if queue.byte_count > limits.bytes_max:
@@ -38,7 +38,7 @@ def full(queue: ProcessQueue[Any], limits: Limits, *, orderly: bool) -> Full | N
 
 
 class NextStep(Enum):
-    """What comes after an answer."""
+    """The step after an answer."""
 
     PULL = "pull again at once"
     RESTART = "give the queue up and begin at the corrected offset"

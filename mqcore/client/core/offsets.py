@@ -17,7 +17,7 @@ class ConsumeFrom(Enum):
 
 
 class Ask(Enum):
-    """What the broker has to say first."""
+    """The question to the broker that comes first."""
 
     MAX_OFFSET = "max"
     OFFSET_AT_TIME = "time"

@@ -1,4 +1,4 @@
-"""What a member does with the queues that it holds when its share is known (client.md 4.6)."""
+"""Changes of a member's held queues when its share is known (client.md 4.6)."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ def changes(
     last_pulls: Mapping[MessageQueue, float], share: Iterable[MessageQueue], now: float, *,
     idle_max: float | None = PULL_IDLE_S,
 ) -> Changes:
-    """From the held queues of a topic (with the time of their last pulls) to a share of it.
+    """From the held queues of a topic (with the time of their last pulls) to a new share.
 
     `idle_max` is the self-repair: None = a queue may stand still.
     """
@@ -42,7 +42,7 @@ def changes(
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """What one queue may have unfinished before it is not pulled; None = no limit for topics.
+    """Unfinished messages of one queue beyond which it is not pulled; None = no limit for topics.
 
     The limits of a topic are shared out among the held queues when they change (client.md 4.4).
     """

@@ -1,4 +1,4 @@
-"""What happens to messages that were not consumed (client.md 4.11 to 4.13)."""
+"""The ways of messages that were not consumed (client.md 4.11 to 4.13)."""
 from __future__ import annotations
 
 from collections.abc import Mapping

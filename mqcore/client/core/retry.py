@@ -41,7 +41,7 @@ class Tries:
     def __init__(self, count: int, deadline: float, limit: float = 0.0) -> None:
         """At most `count` tries, none begun at or after `deadline` (seconds of any one clock).
 
-        limit   the seconds that all of them had at the beginning
+        limit   the seconds that all tries had at the beginning
         """
         self._left = count
         self._maybe_stored = False
@@ -81,7 +81,7 @@ class Tries:
         return self._left > 0 and now < self.deadline
 
     def final_error(self, error: RocketMQError) -> RocketMQError:
-        """The error of the whole send: if any try may have been stored, nobody knows."""
+        """The error of the whole send: if any try may have been stored, it is unknown."""
         if self._maybe_stored and error.stored is False:
             error.stored = None
         return error

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """Who has a place: told in one step with the count, which no signal's exception comes between.
+    """The owner of a place. It is told in one step with the count: no signal can come between.
 
     has_room   None: it keeps no account of that, and gives what it took once
     """
@@ -18,7 +18,7 @@ class Holder(Protocol):
 class Room:
     """Takes messages in until it is full; safe for several threads.
 
-    A message that alone is larger than the limit of bytes goes when nothing else is on its way.
+    A message larger than the limit of bytes goes when nothing else is on its way.
     """
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
@@ -68,7 +68,7 @@ class Room:
             return self.count
 
     def _is_roomy(self) -> bool:
-        """Whether to wake who waits: not for each place, that would be one turn of threads each."""
+        """Whether to wake a waiter: not for each place, that would be one turn of threads each."""
         return (4 * self.count <= 3 * self._count_max and 4 * self.bytes <= 3 * self._bytes_max)
 
     def _take(self, size: int, count: int, holder: Holder | None) -> bool:

@@ -21,7 +21,7 @@ from mqcore.wire.signed import (
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a broker knows an account by; the secret is never sent, nor shown by repr().
+    """The keys of an account; the secret is never sent, nor shown by repr().
 
     Raises ConfigError for a key, secret or token that is no str, or is empty.
     """
@@ -51,13 +51,13 @@ def named(ext: Mapping[str, str | None] | None, credentials: Credentials) -> dic
 
 
 def signed_text(ext: Mapping[str, str]) -> bytes:
-    """What a signature is made of, before the body: the values in the order of their names."""
+    """The signed text before the body: the values in the order of their names."""
     names = sorted(ext, key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     return "".join(ext[name] for name in names).encode("utf-8", "replace")
 
 
 def signer(credentials: Credentials | None) -> Callable[[Command], None] | None:
-    """What changes each request of a connection pool; None: nothing is signed."""
+    """The function that signs each request of a connection pool; None: none is signed."""
     return None if credentials is None else lambda command: sign(command, credentials)
 
 

@@ -45,6 +45,6 @@ def end_transaction_record(
     keys: str | None, store_host: str, message_type: int, transaction_id: str, state: str,
     from_check: bool,
 ) -> str:
-    """One decision about a transaction; `state` is Java's name of it."""
+    """One decision about a transaction; `state` is its Java name."""
     return _record(("EndTransaction", time_ms, region, group, topic, message_id, tags, keys,
                     store_host, message_type, transaction_id, state, from_check))

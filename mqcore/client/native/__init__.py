@@ -1,1 +1,1 @@
-"""What the client does natively: sends and their answers, frames, records, columns."""
+"""The client's native part: sends and their answers, frames, records, columns."""

@@ -1,5 +1,5 @@
 # cython: freethreading_compatible=True
-"""What comes in on a connection: frames are cut, answers find who waits, sends' answers are read.
+"""The input of a connection: frames are cut, answers find their waiters, sends' answers are read.
 
 The answer of a send is read here when its header is plain JSON, as all brokers write it. Any other
 frame is decoded by `mqcore.wire.command` (remoting.md 1, 4.1.1).
@@ -184,11 +184,11 @@ cdef str _string(Piece piece):
     return PyUnicode_DecodeUTF8(<const char*>piece.start, piece.size, "replace")
 
 
-# -- who waits ------------------------------------------------------------------------------------
+# -- waiters --------------------------------------------------------------------------------------
 
 
 cdef class Waiter:
-    """Somebody who waits for the answer to one request, until `deadline`.
+    """A wait for the answer to one request, until `deadline`.
 
     deadline     seconds of the event loop's clock
     wants_place  `stored` is called for an answer that the message is stored, else `answered`
@@ -221,7 +221,7 @@ cdef bint _says_stored(object found, const Answer* answer) except *:
 def take_expired(dict waiting, double now) -> tuple:
     """Take those whose deadline is over out of opaque -> waiter.
 
-    Returns them, and the earliest deadline of the others (0.0: nobody waits any more).
+    Returns them, and the earliest deadline of the others (0.0: no wait is left).
     """
     cdef list late = []
     cdef double earliest = 0.0
@@ -235,7 +235,7 @@ def take_expired(dict waiting, double now) -> tuple:
     return [waiting.pop(opaque) for opaque in late], earliest
 
 
-# -- a socket in the thread of who waits -----------------------------------------------------------
+# -- a socket in the waiter's own thread ------------------------------------------------------------
 
 
 def readable(int descriptor, double timeout) -> bool:
@@ -258,7 +258,7 @@ def readable(int descriptor, double timeout) -> bool:
 def write_now(int descriptor, bytearray frame, bytearray rest) -> bool:
     """Write a frame; what the socket does not take now goes to the front of `rest`.
 
-    Whether all of it was taken. An error is met by the next write, too. No exception of a signal
+    Whether all bytes were taken. An error is met by the next write, too. No exception of a signal
     comes between the write and what it leaves.
     """
     cdef const char* start = PyByteArray_AS_STRING(frame)
@@ -281,7 +281,7 @@ def end_of_socket(int descriptor) -> None:
 
 
 cdef class FrameReader:
-    """The bytes of a connection that are not yet a frame, and the way of those that are."""
+    """The bytes of a connection that are not yet a frame, and the way of whole frames."""
 
     cdef bytearray _buffer
     cdef Py_ssize_t _start, _end
@@ -291,9 +291,9 @@ cdef class FrameReader:
 
     def __init__(self, dict waiting, on_request, on_stray, int64_t frame_length_max=FRAME_LENGTH_MAX):
         """
-        waiting     opaque -> Waiter; whoever is answered is taken out
+        waiting     opaque -> Waiter; an answered one is taken out
         on_request  called with each request of the peer
-        on_stray    called with each answer that nobody waits for
+        on_stray    called with each answer without a waiter
         """
         self._buffer = bytearray(ROOM_MIN)
         self._frame_length_max = frame_length_max
@@ -333,8 +333,8 @@ cdef class FrameReader:
     def take(self, int32_t opaque) -> tuple | None:
         """Take the first frame out, if it says that the message sent with `opaque` is stored.
 
-        Returns what `Waiter.stored` is told; who waited is taken out, and not told. None: it is
-        another frame, or nobody waits any more.
+        Returns what `Waiter.stored` is told; the waiter is taken out, and not told. None: it is
+        another frame, or its waiter is gone.
         """
         cdef Answer answer
         cdef int64_t length = load_i32(PyByteArray_AS_STRING(self._buffer) + self._start)
@@ -372,7 +372,7 @@ cdef class FrameReader:
         return 0
 
     def received(self, Py_ssize_t count) -> None:
-        """Take `count` bytes that were written to `room`; answers go to who waits.
+        """Take `count` bytes that were written to `room`; answers go to their waiters.
 
         Raises FrameError for what is no frame: the connection is of no more use.
         """

@@ -33,7 +33,7 @@ from mqcore.text cimport is_literal
 from mqcore.wire.properties import decode_properties, encode_properties
 from mqcore.wire.records import BrokenBody, RecordError, decompress
 
-# What the columns of variable length need, in rows' sums.
+# The bytes of the columns of variable length, summed over the rows.
 cdef struct Sizes:
     int64_t body
     int64_t tags
@@ -339,12 +339,12 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
 
     want   a sum of Want; columns that are not wanted have no bytes
     ticks  of the times, in a millisecond
-    inflated_max  bytes of bodies that were compressed, together; one alone may have more
+    inflated_max  bytes of bodies that were compressed, together; a single one may have more
     broken_is_null  a body that cannot be decompressed is missing (body_there), and no error
-    broken_stays    its bytes are there as they are stored, though it counts as missing
+    broken_stays    its stored bytes are there, though it counts as missing
 
     Bodies come out decompressed; of properties whose names or values are no UTF-8 the broken bytes
-    are replaced, and of those with one name the last counts. Raises RecordError for bytes that are
+    are replaced, and the last of several with one name counts. Raises RecordError for bytes that are
     no records, and for a body that cannot be decompressed; TooMuch for more than `inflated_max`, or
     2 GiB in one column.
     """
@@ -430,7 +430,7 @@ def columns(list bodies not None, int64_t row_count, int want=WANTED_BY_READERS,
 
 
 cdef int normalise(Row* row, uint8_t special, list held) except -1:
-    """Let a row point to properties and a topic as they are read, and last to its plain body."""
+    """Let a row point to properties and a topic as readers see them, and last to its plain body."""
     cdef bytes other
     if special & 2:
         other = encode_properties(

@@ -1,14 +1,14 @@
-# What a message and the result of its send hold, below the classes that applications see.
+# The contents of a message and of the result of its send, below the classes that applications see.
 #
-# Neither is watched by the interpreter's collector of garbage: a program that makes many of them
-# does not make it go through all of them again and again. They hold texts, bytes and numbers, which
-# refer to nothing, so none is part of a circle. A class of an application on top of them, with
+# Neither is watched by the interpreter's collector of garbage: a program that makes many messages
+# does not make the collector go through them again and again. They hold texts, bytes and numbers, which
+# refer to nothing, so none is part of a circle. An application's subclass, with
 # attributes of its own, is watched as any other.
 from libc.stdint cimport int64_t
 
 
 cdef class MessageCore:
-    # Until somebody asks for the dict of its properties, `kept` is None and they are WAIT, TAGS,
+    # Until the dict of its properties is asked for, `kept` is None and they are WAIT, TAGS,
     # KEYS and UNIQ_KEY, in this order, those that are not None. From then on the dict has them all.
     cdef public object topic
     cdef public object body

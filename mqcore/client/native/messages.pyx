@@ -1,5 +1,5 @@
 # cython: freethreading_compatible=True
-"""What messages to send and their results hold, without a dict and a tracked object for each."""
+"""The contents of messages to send and of their results, without a dict and a tracked object for each."""
 cimport cython
 from cpython.object cimport Py_TYPE, PyTypeObject
 
@@ -34,7 +34,7 @@ cdef inline void _leave_unwatched(object one, PyTypeObject* base) noexcept:
 @cython.binding(True)
 @cython.no_gc
 cdef class MessageCore:
-    """Topic, body, flag and properties; a class on top of it says what may be in them."""
+    """Topic, body, flag and properties; a subclass checks their values."""
 
     def __cinit__(self):
         _leave_unwatched(self, <PyTypeObject*>MessageCore)
@@ -89,7 +89,7 @@ cdef class MessageCore:
 
 
 def _message(kind, topic, body, flag, properties):
-    """A message as it was copied or pickled."""
+    """A message that was copied or pickled."""
     cdef MessageCore made = <MessageCore?>kind.__new__(kind)
     made.topic = topic
     made.body = body

@@ -3,7 +3,7 @@
 Cuts the body of a pull into messages that decode themselves when they are looked at.
 
 Cutting looks at what the engine needs of every message: its place in the queue, the size of its
-body, its tags when the subscription names some. All else waits for whoever asks.
+body, its tags when the subscription names some. All else is read when it is asked for.
 """
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -209,7 +209,7 @@ def cut(bytes body not None, kind not None, queue, tags=frozenset(), int64_t min
     The messages of a pull's body, each a new `kind`, a class on top of StoredRecord.
 
     queue       where they come from, as the application knows it; its topic is theirs
-    tags        only messages that have one of them; empty = all
+    tags        only messages that have such a tag; empty = all
     min_offset  and max_offset, of the queue, become properties; -1: they do not
     Raises RecordError when the bytes are no records that follow each other.
     """

@@ -149,7 +149,7 @@ cdef Py_ssize_t _properties_size(dict properties) except -1:
 
 
 cdef inline Py_ssize_t _item_size(object name, Py_ssize_t name_size, object value) except -1:
-    """What an item takes that a message keeps without a dict; 0 without a value."""
+    """The bytes of an item that a message keeps without a dict; 0 without a value."""
     return 0 if value is None else name_size + _value_size(name, value) + 2
 
 
@@ -207,7 +207,7 @@ cdef uint8_t* _put_mark(uint8_t* at, uint8_t mark, bint escaped) noexcept nogil:
 
 
 cdef uint8_t* _put_properties(uint8_t* at, dict properties, bint escaped) except NULL:
-    """The properties string, in JSON's escapes or as it is."""
+    """The properties string, in JSON's escapes or raw."""
     cdef Py_ssize_t position = 0, size = 0
     cdef PyObject* name_at
     cdef PyObject* value_at
@@ -230,7 +230,7 @@ cdef uint8_t* _put_properties(uint8_t* at, dict properties, bint escaped) except
 
 cdef inline uint8_t* _put_item(
         uint8_t* at, const char* name, Py_ssize_t name_size, object value) except NULL:
-    """A mark and an item behind others, as it is; nothing without a value."""
+    """A mark and an item behind others, raw; nothing without a value."""
     cdef Py_ssize_t size = 0
     cdef const uint8_t* start = NULL
     cdef object owner
@@ -244,7 +244,7 @@ cdef inline uint8_t* _put_item(
 
 
 cdef uint8_t* _put_of(uint8_t* at, MessageCore message) except NULL:
-    """A message's properties string as it is."""
+    """A message's raw properties string."""
     if message.kept is not None:
         return _put_properties(at, <dict>message.kept, False)
     if message.waits:
@@ -278,7 +278,7 @@ cdef inline uint8_t* _put_field(uint8_t* at, const char* name, int64_t value) no
 cdef class SendFrames:
     """Writes sends of one group to one topic on one broker.
 
-    What the fields a, b, c, d, k and n of SEND_MESSAGE_V2 say is quoted once.
+    The values of the fields a, b, c, d, k and n of SEND_MESSAGE_V2 are quoted once.
     """
 
     cdef bytes _names, _unit, _plain_end, _batch_end, _before_opaque, _after_opaque

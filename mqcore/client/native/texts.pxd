@@ -23,7 +23,7 @@ cdef enum:
 
 
 cdef inline bint is_gap(uint8_t byte) noexcept nogil:
-    """What separates keys: Java's and Python's blanks that occur in ASCII."""
+    """Separators of keys: Java's and Python's blanks that occur in ASCII."""
     return byte == c" " or 9 <= byte <= 13 or 28 <= byte <= 31
 
 
