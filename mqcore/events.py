@@ -133,7 +133,7 @@ EVENTS = (
     Event(51, "leader-changed", ("member %d at %s leads, in epoch %d",)),
     Event(52, "leadership-given-up", ("this broker gives up that it leads: %s",)),
     Event(53, "leadership-lost", ("standing.look %s; %s",)),
-    Event(54, "leadership-refused", ("standing.taken %s; %s",)),
+    Event(54, "leadership-refused", ("standing.begin_run %s; %s",)),
     Event(55, "leadership-trouble", ("standing.look %s",)),
     Event(56, "leads-no-more", ("this broker leads no more: epoch %d is over",)),
     Event(57, "lock-remade", ("%s was removed, and is made again",)),
@@ -304,7 +304,7 @@ EVENTS = (
         "the service manager listens at %s, and no setting has that address: connections "
             "to it wait in vain",
     )),
-    Event(139, "standing-failure", ("standing.taken %s",)),
+    Event(139, "standing-failure", ("standing.begin_run %s",)),
     Event(140, "standing-trouble", ("standing._say_unproven %s",)),
     Event(141, "start-failed", ("the broker could not be started",)),
     Event(142, "start-without-changed-settings", (

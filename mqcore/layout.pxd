@@ -64,7 +64,7 @@ cdef struct WorkerSlot "mq_worker_slot":
     int32_t hurry                        # 1: a process waits for its work; the worker takes it back
     uint8_t bell_pad[116]
     int32_t state                        # WorkerState; the worker (the supervisor when it died)
-    int32_t stop_requested               # StopWord; the supervisor
+    int32_t stop_requested            # StopWord; the supervisor
     int32_t incarnation                  # how often it was started; the supervisor
     int32_t pid                          # the supervisor
     int64_t beat_ms                      # when it last turned, wall clock; the worker
@@ -137,7 +137,7 @@ cdef struct MemberReport "mq_member_report":
     int64_t heard_ms                     # steady: its last word; 0: it is not connected
 
 cdef struct Leadership "mq_leadership":
-    int64_t wanted                       # LEADERSHIP_ and the epoch; failover
+    int64_t requested                    # LEADERSHIP_ and the epoch; failover
     int64_t deadline_ns                  # CLOCK_BOOTTIME: until then who leads may acknowledge; failover
     int32_t members_sequence             # odd while failover writes
     int32_t members_count                # ids that are waited for; failover
@@ -153,7 +153,7 @@ cdef struct Leadership "mq_leadership":
     int64_t begun                        # its log ended there when it began to lead, and that is not all shown at
                                          #   first; 0: it follows, or shows all; the supervisor
     uint8_t supervisor_pad[112]
-    int64_t members_taken                # members_sequence that reports and gate go by; ha-master
+    int64_t members_applied              # members_sequence that reports and gate go by; ha-master
     int64_t ha_master_pad
     MemberReport reports[LEADERSHIP_MEMBERS_MAX]    # ha-master
     uint8_t reports_pad[112]
@@ -573,7 +573,7 @@ cpdef enum:
     ANSWER_CLOSE = 3                     # close the connection
     ANSWER_DROP = 4                      # forget the parked request: it was answered
     ANSWER_OFFER = 5                     # as ANSWER_FRAME, but dropped when it is not read
-    ANSWER_TAKEN = 6              # forward N5: `parked` shares and `body_size` bytes of it are done
+    ANSWER_DONE = 6               # forward N5: `parked` shares and `body_size` bytes of it are done
     FORWARD_PART_SHARE = 8               # shares of a part of a frame; a whole frame is one
     CONNECTION_SERVING_SHIFT = 48        # of a connection's id: the serving process's index ...
     CONNECTION_LIFE_SHIFT = 56           # ... and its incarnation, as far as it fits

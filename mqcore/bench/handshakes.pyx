@@ -180,7 +180,7 @@ cdef class HandshakeLoad:
             count = epoll_wait(self.epoll, events, EVENTS_AT_ONCE,
                                <int>((max(wait_ns, 0) + NS_PER_MS - 1) // NS_PER_MS))
             for i in range(count):
-                self.go_on(<int32_t>events[i].data.u64)
+                self.advance(<int32_t>events[i].data.u64)
             now_ns = monotonic_ns()
             if now_ns - self.look_ns >= NS_PER_S:
                 self.look_ns = now_ns
@@ -213,7 +213,7 @@ cdef class HandshakeLoad:
         place.said = sent == self.client.hello_length
         return place.said or (sent < 0 and errno == EAGAIN)
 
-    cdef void go_on(self, int32_t index) noexcept nogil:
+    cdef void advance(self, int32_t index) noexcept nogil:
         cdef Place* place = &self.places[index]
         cdef Shake* shake = &place.shake
         cdef epoll_event event

@@ -186,35 +186,35 @@ class Core:
 
     def once_saved(
         self, request: Request, table: ConfigTable[Any], what: str,
-        go_on: Callable[[], Outcome | OutcomeJob],
+        then: Callable[[], Outcome | OutcomeJob],
     ) -> Outcome | OutcomeJob:
         """
-        The outcome of `go_on`, which is called when the table is in its file; None: that will be
+        The outcome of `then`, which is called when the table is in its file; None: that will be
         later. A request whose table cannot be saved is refused; what: of the table, in the remark.
         """
-        return self._once(request, partial(self.save, table), what, go_on)
+        return self._once(request, partial(self.save, table), what, then)
 
     def once_offsets_saved(
-        self, request: Request, go_on: Callable[[], Outcome | OutcomeJob]
+        self, request: Request, then: Callable[[], Outcome | OutcomeJob]
     ) -> Outcome | OutcomeJob:
         """As `once_saved`, of all offsets."""
         if not self.offsets.dirty:
-            return go_on()
+            return then()
 
         def save(done: Done) -> None:
             self.saving.save("offsets", lambda: self.offsets.files.begin(request.now_ms), done)
 
-        return self._once(request, save, "the offsets", go_on)
+        return self._once(request, save, "the offsets", then)
 
     def _once(
         self, request: Request, save: Callable[[Done], None], what: str,
-        go_on: Callable[[], Outcome | OutcomeJob],
+        then: Callable[[], Outcome | OutcomeJob],
     ) -> Outcome | OutcomeJob:
         known: list[Outcome | OutcomeJob] = []
         later = False
 
         def done(error: OSError | None) -> None:
-            outcome = go_on() if error is None else refused(
+            outcome = then() if error is None else refused(
                 ResponseCode.SYSTEM_ERROR, f"{what} cannot be saved: {error}")
             if not later:
                 known.append(outcome)

@@ -187,7 +187,7 @@ class Broker:
         core.calls.expire(now_ms)
         core.waits.answer_due(core.versions, now_ms, core.answer)
         core.access.look(now_ms, core.saving)
-        self._settle(now_ms)
+        self._save_changes(now_ms)
         if core.statistics.is_due(now_ms):
             self._once("sample", statistics_requests.take_sample(core, now_ms))
         if _due(self._next_persist_ms, now_ms):
@@ -301,7 +301,7 @@ class Broker:
         outcome = self.begin(request)
         if isinstance(outcome, Generator):
             outcome = finished(outcome)
-        self._settle(request.now_ms)
+        self._save_changes(request.now_ms)
         return outcome.outcome if isinstance(outcome, PendingOutcome) and outcome.known else outcome
 
     def begin(self, request: Request) -> Outcome | OutcomeJob:
@@ -357,9 +357,9 @@ class Broker:
     def apply_order_table(self, ordered: Collection[str], now_ms: int) -> None:
         """The topics of a registration reply's ORDER_TOPIC_CONFIG table (broker.md 9.4)."""
         self.core.topics.apply_order(ordered, now_ms)
-        self._settle(now_ms)
+        self._save_changes(now_ms)
 
-    def _settle(self, now_ms: int) -> None:
+    def _save_changes(self, now_ms: int) -> None:
         """Write and register what has changed, at most once in CHANGE_GAP_MS and a bit more."""
         core = self.core
         for table in (core.topics, core.groups):

@@ -202,7 +202,7 @@ class Queues(Protocol):
         ...
 
     @property
-    def settling(self) -> bool:
+    def taking_over(self) -> bool:
         """
         Whether consumers do not see all yet that an elected master began with (leadership FO10).
         """

@@ -32,9 +32,9 @@ class Saving:
             waiting[1].append(done)
             return
         self._waiting[name] = begin, [done]
-        self._go_on()
+        self._save_next()
 
-    def _go_on(self) -> None:
+    def _save_next(self) -> None:
         if self._busy or self._over or not self._waiting:
             return
         name = next(iter(self._waiting))
@@ -45,6 +45,6 @@ class Saving:
             self._busy = False
             for done in waiting:
                 done(error)
-            self._go_on()
+            self._save_next()
 
         self._background.run(begin(), end)

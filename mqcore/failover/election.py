@@ -478,7 +478,7 @@ class Election:
             if number not in self._entering:
                 if len(waited | self._entering | {number}) <= OTHERS_MAX:
                     self._entering.add(number)
-            elif here.taken and here.reports[number].acked >= max(here.replicated, self._led_end):
+            elif here.applied and here.reports[number].acked >= max(here.replicated, self._led_end):
                 ready[member] = view.members[member].store
         return ready
 

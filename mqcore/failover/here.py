@@ -51,7 +51,7 @@ class Here:
     kept        below it the log is on the disk here, and known to be in all of the set
     begun       where its log ended when it began to lead
     reports     by number of the member with its store (shm/members.py)
-    taken       whether ha-master went by the members of the last `words` before all that
+    applied     whether ha-master went by the members of the last `words` before all that
     unable      why its log takes no messages, "": it does (storing.py); damaged: a sync has failed,
                 and what is on the disk is not known
     """
@@ -64,7 +64,7 @@ class Here:
     replicated: int = 0
     begun: int = 0
     reports: Mapping[int, Report] = field(default_factory=dict)
-    taken: bool = False
+    applied: bool = False
     unable: str = ""
     damaged: bool = False
     kept: int = 0

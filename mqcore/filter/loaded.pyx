@@ -156,7 +156,7 @@ cdef class LoadedFilters:
         finally:
             filter_drop(&self.cache, loaded)
 
-    def keep(self, str group, str topic) -> bool:
+    def acquire(self, str group, str topic) -> bool:
         """Takes the group's filter until `let_go`; False: none is to be had."""
         cdef FilterView view
         cdef LoadedFilter* loaded = filter_take(
@@ -166,7 +166,7 @@ cdef class LoadedFilters:
             self.kept.append(<uintptr_t>loaded)
         return loaded != NULL
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Gives back what was kept."""
         for loaded in self.kept:
             filter_drop(&self.cache, <LoadedFilter*><uintptr_t>loaded)

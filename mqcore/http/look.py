@@ -40,7 +40,7 @@ class Bounded(Generic[Key]):
         self._counted: dict[str, tuple[float, dict[Key, float]]] = {}
         self.folded = 0
 
-    def keep(self, present: Mapping[Key, object]) -> None:
+    def admit(self, present: Mapping[Key, object]) -> None:
         """Take in new keys, in place of keys that have gone."""
         if len(self._own) >= self.count_max:
             self._own = {key: None for key in self._own if key in present}
@@ -151,7 +151,7 @@ class Look:
                                     words[1::COUNTS].tolist(), strict=False):
             messages[topic] += end
             sizes[topic] += size
-        watcher.topics.keep({name: None for name, count in zip(
+        watcher.topics.admit({name: None for name, count in zip(
             watcher.names, messages, strict=True) if count})
         return messages, sizes
 
@@ -172,7 +172,7 @@ class Look:
         counts = {name.removeprefix(DLQ_PREFIX): count for name, count in zip(
             self.watcher.names, self._ends[0], strict=False)
             if count and name.startswith(DLQ_PREFIX)}
-        self.watcher.dead_letters.keep(counts)
+        self.watcher.dead_letters.admit(counts)
         return self.watcher.dead_letters.counted("messages", counts.items())
 
     @cached_property
@@ -195,7 +195,7 @@ class Look:
                 sums_of = sums.setdefault(pair, [0, 0])
                 sums_of[0] += words[at + MESSAGES]
                 sums_of[1] += words[at + SIZE]
-        watcher.groups.keep(sums)
+        watcher.groups.admit(sums)
         return sums
 
     def messages_out(self) -> dict[Pair, float]:
@@ -217,7 +217,7 @@ class Look:
         ends = self._ends_of_queues
         lags = {row.pair: sum(max(0, ends[number] - offset) for number, _, offset in row.queues)
                 for row in self.watcher.offsets.rows() or []}
-        self.watcher.lags.keep(lags)
+        self.watcher.lags.admit(lags)
         return self.watcher.lags.summed(lags.items())
 
     @cached_property

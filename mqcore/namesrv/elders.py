@@ -68,7 +68,7 @@ class Elders:
             elder.left_ms = self._now_ms
             elder.routes = max(elder.routes, routes)
 
-    def keep(self, name: str, topic: str) -> bool:
+    def reserve(self, name: str, topic: str) -> bool:
         """Whether a place stays for a topic that ended with a name."""
         if name in self._elders:
             self._topics[topic] = name

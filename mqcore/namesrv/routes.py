@@ -331,7 +331,7 @@ class RouteTables:
                 continue
             queues.pop(name, None)
             if not queues:
-                self._forget_topic(topic, kept=self._elders.keep(name, topic))
+                self._forget_topic(topic, kept=self._elders.reserve(name, topic))
 
     def _forget_topic(self, topic: str, *, kept: bool = False) -> None:
         del self._topics[topic]

@@ -85,7 +85,7 @@ cdef void take_members(Master* m) noexcept nogil:
     cdef int32_t sequence = load_i32_acquire(&words.members_sequence)
     cdef int count, i
     cdef int64_t members[LEADERSHIP_MEMBERS_MAX]
-    if sequence == m.members_taken or sequence & 1:
+    if sequence == m.members_applied or sequence & 1:
         return
     count = min(max(words.members_count, 0), <int>LEADERSHIP_MEMBERS_MAX)
     for i in range(LEADERSHIP_MEMBERS_MAX):
@@ -95,7 +95,7 @@ cdef void take_members(Master* m) noexcept nogil:
         return
     m.members_count = count
     memcpy(m.members, members, sizeof(members))
-    m.members_taken = sequence
+    m.members_applied = sequence
 
 
 cdef int64_t of_set(Master* m) noexcept nogil:
@@ -149,7 +149,7 @@ cdef void in_sync_report(Master* m, int64_t published, int64_t now_ms) noexcept 
         store_i64_release(&place.even_ms, now_ms if l.acked >= published else l.even_ms)
         store_i64_release(&place.heard_ms, l.heard_ms)
         store_i64_release(&place.member, l.member)
-    store_i64_release(&m.shm.leadership.members_taken, m.members_taken)
+    store_i64_release(&m.shm.leadership.members_applied, m.members_applied)
 
 
 cdef void in_sync_judge(Master* m) noexcept nogil:

@@ -125,7 +125,7 @@ cdef struct Master:
     uint8_t key[CLUSTER_KEY_SIZE]
     Network networks[UNSIGNED_MAX]
     int network_count
-    int32_t members_taken             # sequence of what `members` has; 0: nothing yet
+    int32_t members_applied             # sequence of what `members` has; 0: nothing yet
     int members_count
     int64_t members[LEADERSHIP_MEMBERS_MAX]       # that are waited for, then others that etcd names; 0: none
     int64_t batch_bytes

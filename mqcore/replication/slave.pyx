@@ -224,7 +224,7 @@ cdef bint begin_frame(Slave* s) noexcept nogil:
             link_end(s, NOTE_OTHER_PLACE, position)
             return False
         s.next = position
-        s.taken = position + s.overlap_left
+        s.next_position = position + s.overlap_left
         # replica_gate G10; the log of a master of ours may come before it was asked
         store_i32_release(&s.shm.replica_gate.untold, not (s.asked or s.asks))
     if position != s.next:
@@ -241,7 +241,7 @@ cdef void drop_blank(Slave* s) noexcept nogil:
     if part:
         memmove(bytes, bytes + part, s.have - part)
         s.have -= part
-        s.taken += part
+        s.next_position += part
         s.skip -= part
 
 
@@ -385,7 +385,7 @@ cdef int64_t whole_records(Slave* s) noexcept nogil:
     cdef const uint8_t* at
     while s.have - size >= BLANK_SIZE_MIN:
         at = append_records(s.claim) + size
-        rest = s.shm.head.segment_size - (s.taken + size) % s.shm.head.segment_size
+        rest = s.shm.head.segment_size - (s.next_position + size) % s.shm.head.segment_size
         if load_i32(at + RECORD_MAGIC) == MAGIC_BLANK:
             s.skip = rest - BLANK_SIZE_MIN
             return size + BLANK_SIZE_MIN
@@ -393,7 +393,7 @@ cdef int64_t whole_records(Slave* s) noexcept nogil:
         if length < RECORD_FIXED_SIZE or length + BLANK_SIZE_MIN > rest:
             if size:
                 break
-            link_end(s, NOTE_BAD_RECORD, s.taken)
+            link_end(s, NOTE_BAD_RECORD, s.next_position)
             return -1
         if length > append_bytes_max(&s.appends):
             if size:
@@ -414,26 +414,26 @@ cdef bint hand_over(Slave* s) noexcept nogil:
         return False
     s.have -= size
     memcpy(s.kept, append_records(head) + size, s.have)
-    head.queue_hash = s.taken
+    head.queue_hash = s.next_position
     head.bytes_total = <int32_t>size
     ring_finish(&s.appends.appends, APPEND_RAW, <int32_t>(sizeof(AppendHead) + size))
     s.claim = NULL
     s.outstanding += 1
     s.handed = size
-    s.taken += size
+    s.next_position += size
     return True
 
 
 cdef void hand_all_over(Slave* s) noexcept nogil:
     """All that is whole, while there is room for what is not (HS4)."""
-    cdef int64_t before = s.taken
+    cdef int64_t before = s.next_position
     while s.fd >= 0 and not s.failed and not s.greeted:
         if s.claim == NULL and (s.have == 0 or not open_claim(s, s.claim_bytes)):
             break
         drop_blank(s)
         if s.skip or not hand_over(s):
             break
-    if s.taken != before:
+    if s.next_position != before:
         append_push(&s.appends)
 
 

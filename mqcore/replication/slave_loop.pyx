@@ -139,7 +139,7 @@ cdef class SlaveLoop:
         """What a master of ours said of its log, after NOTE_GREETED (slave HS7)."""
         return self.s.kept[:self.s.greeting] if self.s.greeted else b""
 
-    def go_on(self, bint asks=False) -> None:
+    def follow(self, bint asks=False) -> None:
         """
         The log that a greeting spoke of is the one here: it may be sent. asks: and so what others
         have of it, which the greeting has offered (slave HS9).

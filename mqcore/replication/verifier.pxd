@@ -42,7 +42,7 @@ cdef enum CheckState:
     CHECK_UNREADABLE = 6              # errno is `position`
 
 cdef struct Kept:
-    bint taken                        # under the lock; the rest as CK7 has it
+    bint in_use                        # under the lock; the rest as CK7 has it
     int64_t start                     # log positions
     int64_t end
     uint8_t* bytes                    # KEPT_BYTES, NULL: it was not needed yet

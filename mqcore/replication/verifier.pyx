@@ -307,7 +307,7 @@ cdef VerifyJob* next_job(LogVerifier* c) noexcept nogil:
 cdef void free_piece(LogVerifier* c, VerifyJob* job) noexcept nogil:
     """Under the lock."""
     if job.piece >= 0:
-        c.kept[job.piece].taken = False
+        c.kept[job.piece].in_use = False
     job.piece = -1
 
 
@@ -385,8 +385,8 @@ cdef int take_piece(LogVerifier* c) noexcept nogil:
     """Its number; -1: none is free. Under the lock."""
     cdef int i
     for i in range(KEPT_MAX):
-        if not c.kept[i].taken:
-            c.kept[i].taken = True
+        if not c.kept[i].in_use:
+            c.kept[i].in_use = True
             return i
     return -1
 
@@ -448,7 +448,7 @@ cdef bint verifier_ready(LogVerifier* c, int place) noexcept nogil:
 
 cdef void verifier_give_back(LogVerifier* c, int piece) noexcept nogil:
     pthread_mutex_lock(&c.lock)
-    c.kept[piece].taken = False
+    c.kept[piece].in_use = False
     pthread_mutex_unlock(&c.lock)
 
 
@@ -456,6 +456,6 @@ cdef int verifier_pieces(LogVerifier* c) noexcept nogil:
     cdef int i, count = 0
     pthread_mutex_lock(&c.lock)
     for i in range(KEPT_MAX):
-        count += c.kept[i].taken
+        count += c.kept[i].in_use
     pthread_mutex_unlock(&c.lock)
     return count

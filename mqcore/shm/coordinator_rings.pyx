@@ -16,7 +16,7 @@ from mqcore.layout cimport (
     ANSWER_FRAME,
     ANSWER_OFFER,
     ANSWER_REDO,
-    ANSWER_TAKEN,
+    ANSWER_DONE,
     CONNECTION_LIFE_MASK,
     CONNECTION_LIFE_SHIFT,
     CONNECTION_SERVING_SHIFT,
@@ -64,7 +64,7 @@ class Forwarded(NamedTuple):
     frame: bytes
     body: bytes                # of a long frame; then `frame` ends with its header
     repeated: bool             # an earlier coordinator has answered it: no answer
-    shares: int                # for `taken`, when it is done
+    shares: int                # for `count_done`, when it is done
     size: int
     passed: bool               # access control lets it pass; else it is to be asked
     urgent: bool               # others wait for it (forward N19)
@@ -212,16 +212,16 @@ cdef class CoordinatorRings:
         if not head.part & PART_NEXT:
             frame = self.begun.get(key)
             if frame is not None:      # it goes on from its beginning (asked N16)
-                self.taken(frame.connection, 0, frame.size)
+                self.count_done(frame.connection, 0, frame.size)
             self.begun[key] = LongFrame(
                 head.connection, FRAME_HEADER_WORD + (load_i32(part) & FRAME_HEADER_LENGTH_MASK),
                 head.body_size)
         frame = self.begun.get(key)
         if frame is None or frame.connection != head.connection:
-            self.taken(head.connection, FORWARD_PART_SHARE, length)
+            self.count_done(head.connection, FORWARD_PART_SHARE, length)
             return None
         if not frame.add(part, length):
-            self.taken(head.connection, FORWARD_PART_SHARE, 0)
+            self.count_done(head.connection, FORWARD_PART_SHARE, 0)
             return None
         del self.begun[key]
         return frame
@@ -232,7 +232,7 @@ cdef class CoordinatorRings:
         for key, frame in list(self.begun.items()):
             if frame.connection == connection:
                 del self.begun[key]
-                self.taken(connection, 0, frame.size)
+                self.count_done(connection, 0, frame.size)
 
     cdef int life(self, int serving):
         return self.segment.shm.slots[SLOT_SERVING + serving].incarnation & CONNECTION_LIFE_MASK
@@ -283,22 +283,22 @@ cdef class CoordinatorRings:
                 return True
         return False
 
-    def taken(self, uint64_t connection, int shares, int64_t size) -> None:
+    def count_done(self, uint64_t connection, int shares, int64_t size) -> None:
         """
         So much of a connection's is done (forward N5); it hears so with the next answer, or
-        `say_taken`.
+        `say_done`.
         """
         before = self.done.get(connection, (0, 0))
         self.done[connection] = (before[0] + shares, before[1] + size)
 
-    def say_taken(self) -> None:
+    def say_done(self) -> None:
         """Tell every connection what is done of its frames."""
         cdef set servings = set()
         for connection, (shares, size) in self.done.items():
             if self.is_stale(connection):
                 continue
             serving = connection >> CONNECTION_SERVING_SHIFT & 0xFF
-            self.waiting[serving].append((connection, ANSWER_TAKEN, shares, 0, b"", size))
+            self.waiting[serving].append((connection, ANSWER_DONE, shares, 0, b"", size))
             servings.add(serving)
         self.done.clear()
         for serving in servings:
@@ -346,7 +346,7 @@ cdef class CoordinatorRings:
             kind, parked, parts, size = ANSWER_CLOSE, 0, [b""], 0
         done = self.done.pop(connection, None)
         if done is not None:
-            self.waiting[serving].append((connection, ANSWER_TAKEN, done[0], 0, b"", done[1]))
+            self.waiting[serving].append((connection, ANSWER_DONE, done[0], 0, b"", done[1]))
         for part in parts:
             for start in range(0, max(len(part), 1), PART_BYTES_MAX):
                 piece = part[start:start + PART_BYTES_MAX]

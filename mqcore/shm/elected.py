@@ -25,7 +25,7 @@ def election(segment: Segment) -> dict[str, str | int]:
     etcd_silent_ms  since etcd answered; -1: it never did
     """
     pen = LeadershipPen(segment)
-    if pen.wanted[0] == LEADERSHIP_NONE or not _hears(segment):
+    if pen.requested[0] == LEADERSHIP_NONE or not _hears(segment):
         return {}
     now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     leader = pen.leader() or (0, 0, "", "", 0, [])

@@ -39,13 +39,13 @@ cdef class LeadershipPen:
         self.words = segment.shm.leadership
 
     @property
-    def wanted(self) -> tuple[int, int]:
+    def requested(self) -> tuple[int, int]:
         """(LEADERSHIP_, epoch) that this broker is to be, as was elected."""
-        return parts(&self.words.wanted)
+        return parts(&self.words.requested)
 
-    def want(self, int state, int64_t epoch) -> None:
+    def request(self, int state, int64_t epoch) -> None:
         """Wakes the supervisor. ValueError when there is no such state or epoch."""
-        store_i64_release(&self.words.wanted, together(state, epoch))
+        store_i64_release(&self.words.requested, together(state, epoch))
         doorbell_ring(&self.segment.shm.slots[SLOT_SUPERVISOR])
 
     @property
@@ -97,7 +97,7 @@ cdef class LeadershipPen:
     def wait_for(self, members, named=()) -> None:
         """
         The numbers (members.py) of the others that have to have what an acknowledgement waits for; wakes ha-master,
-        which says in `members_taken` when it goes by them. named: others that etcd names, as many as have
+        which says in `members_applied` when it goes by them. named: others that etcd names, as many as have
         room behind those. ValueError when there are too many.
         """
         cdef int32_t writing = self.words.members_sequence | 1
@@ -128,9 +128,9 @@ cdef class LeadershipPen:
                 if self.words.members[i]]
 
     @property
-    def taken(self) -> bool:
+    def applied(self) -> bool:
         """Whether ha-master goes by what `wait_for` said last."""
-        return (load_i64_acquire(&self.words.members_taken)
+        return (load_i64_acquire(&self.words.members_applied)
                 == load_i32_acquire(&self.words.members_sequence))
 
     @property

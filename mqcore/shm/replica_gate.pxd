@@ -16,7 +16,7 @@ cdef inline int64_t replicated_end(Shm* shm) noexcept nogil:
 
 # Whether who leads does not yet show all that it began with: the former one may have shown it. What may be shown
 # by now has no entries before it is dispatched.
-cdef inline bint is_settling(Shm* shm) noexcept nogil:
+cdef inline bint is_taking_over(Shm* shm) noexcept nogil:
     return load_i64_acquire(&shm.leadership.begun) > load_i64_acquire(&shm.log.dispatched)
 
 cdef inline int64_t shown_end(Shm* shm, int64_t published) noexcept nogil:

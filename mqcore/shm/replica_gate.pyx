@@ -51,13 +51,13 @@ cdef class ReplicaPen:
         return shown_end(&self.segment.shm, published)
 
     @property
-    def settling(self) -> bool:
+    def taking_over(self) -> bool:
         """
         Whether consumers do not see all yet that an elected master began with (leadership FO10).
         """
-        return is_settling(&self.segment.shm)
+        return is_taking_over(&self.segment.shm)
 
-    def keep(self, int64_t position) -> None:
+    def show_below(self, int64_t position) -> None:
         """
         The log below `position` is what a master began an epoch with, and may be seen. Only while
         no ha-slave takes frames, or by it.

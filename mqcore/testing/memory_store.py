@@ -201,7 +201,7 @@ class MemoryStore:
         return False
 
     @property
-    def settling(self) -> bool:
+    def taking_over(self) -> bool:
         return False
 
     def growth(self) -> list[QueueGrowth]:

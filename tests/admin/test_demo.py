@@ -99,7 +99,7 @@ def test_a_producer_that_holds_sends_the_rest_when_it_is_told(tmp_path: Path) ->
         done, _ = await asyncio.wait([work], timeout=HELD_S)
         assert not done
         before = list(sent)
-        os.kill(os.getpid(), clients.GO_ON)
+        os.kill(os.getpid(), clients.RESUME)
         await work
         return before
 

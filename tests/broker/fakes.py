@@ -92,7 +92,7 @@ class FakeQueues:
     waiting: list[Callable[[str], None]] = field(default_factory=list)
     deletions: int = 0
     grown: list[QueueGrowth] = field(default_factory=list)
-    settling: bool = False
+    taking_over: bool = False
     alone: bool = False
 
     def growth(self) -> list[QueueGrowth]:

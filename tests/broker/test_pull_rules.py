@@ -119,12 +119,12 @@ def test_an_offset_out_of_range_is_moved_and_made_known(
 
 def test_who_was_just_elected_moves_nobody_back(topic: Bench) -> None:
     """The former leader may have shown more: the serving process lets the pull wait."""
-    topic.queues.settling = True
+    topic.queues.taking_over = True
     assert pull(topic, queueOffset=51) is REDO
     assert pull(topic, queueId=1, queueOffset=5) is REDO
     assert pull(topic, queueOffset=9).code == 21     # that was deleted
 
-    topic.queues.settling = False
+    topic.queues.taking_over = False
     assert pull(topic, queueOffset=51).code == 21
 
 

@@ -75,7 +75,7 @@ def test_a_consumer_that_leaves_during_a_reset_commits_nothing_over_it(tmp_path)
 
 
 def test_a_queue_whose_call_still_runs_is_not_taken_again(tmp_path, monkeypatch):        # M1
-    monkeypatch.setattr(member, "SETTLE_S", 0.02)
+    monkeypatch.setattr(member, "LISTENER_END_S", 0.02)
     begun, going = [], asyncio.Event()
 
     async def listener(message):

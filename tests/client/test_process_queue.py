@@ -136,7 +136,7 @@ class Orderly:
         left = self.taken + self.waiting
         assert self.queue.commit_offset == (left[0] if left else self.next)
         assert self.queue.message_count == len(left)
-        assert self.queue.taken == stored(*self.taken)
+        assert self.queue.consuming == stored(*self.taken)
         assert self.queue.has_waiting == bool(self.waiting)
 
 

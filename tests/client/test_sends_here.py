@@ -236,11 +236,11 @@ def test_one_way_sends_beyond_the_room_are_refused_in_time(
     with cluster_thread(tmp_path) as (address, _brokers), Producer(
             "PG", namesrv=address, topics=["T"], max_in_flight=5) as producer:
         role = producer._role
-        stopped, go_on = threading.Event(), threading.Event()
+        stopped, resume = threading.Event(), threading.Event()
 
         def stop() -> None:
             stopped.set()
-            go_on.wait(20)
+            resume.wait(20)
 
         role._sender._loop.call_soon_threadsafe(stop)
         assert stopped.wait(20)
@@ -250,5 +250,5 @@ def test_one_way_sends_beyond_the_room_are_refused_in_time(
             with pytest.raises(QueueFull):
                 producer.send_oneway(Message("T", "6"), timeout=0.2)
         finally:
-            go_on.set()
+            resume.set()
         producer.flush(10)

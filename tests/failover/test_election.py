@@ -72,7 +72,7 @@ def numbers(*members: int) -> tuple[int, ...]:
 def follow(broker: Broker) -> None:
     """The supervisor and ha-master at once."""
     words = broker.words
-    broker.leads, broker.taken = words.leads, words.waited_for
+    broker.leads, broker.applied = words.leads, words.waited_for
 
 
 def led(count: int = 2) -> Set:
@@ -514,12 +514,12 @@ def test_who_comes_in_is_waited_for_first_and_has_what_was_acknowledged() -> Non
 
     def turn(report: Report, taken: bool, ms: float = 400) -> None:
         first.reports[number(3)] = replace(report, even_ms=int(made.now))
-        first.taken = numbers(2, 3) if taken else numbers(2)
+        first.applied = numbers(2, 3) if taken else numbers(2)
         for _ in range(int(ms / STEP)):
             made.now += STEP
             first.ask(made.etcd, made.now)
             words = first.words
-            first.taken = words.waited_for if taken else numbers(2)
+            first.applied = words.waited_for if taken else numbers(2)
 
     turn(Report(2, 0, True), taken=False)
     assert first.words.waited_for == numbers(2, 3)

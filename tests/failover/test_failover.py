@@ -242,7 +242,7 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
 
         def __getattr__(self, name: str) -> object:
             read.append(name)
-            return {"taken": True, "reports": {}, "replicated": 0, "begun": 0, "told": 0,
+            return {"applied": True, "reports": {}, "replicated": 0, "begun": 0, "told": 0,
                     "appends_taken": bool}[name]
 
         def log_state(self) -> dict[str, int]:
@@ -255,7 +255,7 @@ def test_what_ha_master_goes_by_is_read_before_what_follows_from_it() -> None:
     process._troubles, process._storing, process._producers = {}, Storing(), []
     process._missed_from, process._ages_looked_ms = 0, 1 << 62
     process._here()
-    assert read.index("taken") < min(read.index("replicated"), read.index("reports"))
+    assert read.index("applied") < min(read.index("replicated"), read.index("reports"))
 
 
 def test_an_etcd_that_tells_keys_and_grants_no_lease_is_silent_once(

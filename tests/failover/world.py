@@ -133,7 +133,7 @@ class Broker:
     unlinked: bool = False            # from the other brokers
     lied_to: bool = False             # strangers at its port of slaves report more than its log
     refusal: int = REFUSAL_NONE       # of its disk
-    taken: tuple[int, ...] = ()
+    applied: tuple[int, ...] = ()
     replicated: int = 0
     begun: int = 0
     told: int = 0                     # by who led, or by its own election
@@ -187,7 +187,7 @@ class Broker:
                                    patience_ms=self.rules.in_sync_timeout_ms)
         return Here(int(clock * MS), int(clock), self.leads,
                     self.epoch, len(self.log), self.replicated,
-                    self.begun, dict(self.reports), self.taken == waited, unable,
+                    self.begun, dict(self.reports), self.applied == waited, unable,
                     self.refusal == REFUSAL_FLUSH_FAILED,
                     min(len(self.log), max(self.replicated, self.told)), self.first)
 
@@ -287,7 +287,7 @@ class World:
 
     def crash(self, broker: Broker, for_ms: float) -> None:
         broker.alive, broker.up_at = False, self.now + for_ms
-        broker.leads, broker.replicated, broker.acked, broker.taken = 0, 0, 0, ()
+        broker.leads, broker.replicated, broker.acked, broker.applied = 0, 0, 0, ()
         broker.begun = broker.told = 0
         broker.said = Words()
         broker.reports, broker.called_at = {}, -1.0
@@ -375,7 +375,7 @@ class World:
             if self.dice.random() < self.deaths:
                 broker.begin_anew(broker.said)
         words = broker.said = broker.words
-        broker.taken = words.waited_for if self.dice.random() < 0.7 else broker.taken
+        broker.applied = words.waited_for if self.dice.random() < 0.7 else broker.applied
         if broker.leads and words.leads != broker.leads:
             self.crash(broker, self.dice.uniform(20, 500))       # its run begins anew
         elif words.leads and not broker.leads:
@@ -498,9 +498,9 @@ class World:
         self.shown += seen[len(self.shown):]
 
     def _acknowledge(self, leader: Broker) -> None:
-        if len(leader.taken) < self.rules.min_in_sync:
+        if len(leader.applied) < self.rules.min_in_sync:
             return
-        reports = [leader.reports.get(number) for number in leader.taken]
+        reports = [leader.reports.get(number) for number in leader.applied]
         if any(one is None or not one.connected for one in reports):
             return
         leader.replicated = max(leader.replicated, min(

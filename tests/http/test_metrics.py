@@ -97,9 +97,9 @@ def test_pairs_of_group_and_topic_have_a_limit_too() -> None:
 
 def test_who_is_new_has_the_place_of_who_has_gone() -> None:
     bounded = Bounded(2, "_other")
-    bounded.keep(dict.fromkeys("abc"))
+    bounded.admit(dict.fromkeys("abc"))
     assert bounded.summed([("a", 1), ("b", 2), ("c", 4)]) == {"a": 1, "b": 2, "_other": 4}
-    bounded.keep(dict.fromkeys("bcd"))
+    bounded.admit(dict.fromkeys("bcd"))
     assert bounded.summed([("b", 2), ("c", 4), ("d", 8)]) == {"b": 2, "c": 4, "_other": 8}
     assert bounded.folded == 1
 
@@ -140,7 +140,7 @@ def test_the_sum_of_the_others_never_falls() -> None:
     bounded = Bounded(1, "_other")
 
     def look(**values: int) -> dict[str, float]:
-        bounded.keep(values)
+        bounded.admit(values)
         return bounded.counted("messages", values.items())
 
     assert look(a=1, b=20, c=300) == {"a": 1, "_other": 320}

@@ -139,8 +139,8 @@ class Serving:
             for item in self.rings.receive(ITEMS):
                 if isinstance(item, Forwarded):
                     found.append(item)
-                    self.rings.taken(item.connection, item.shares, item.size)
-            self.rings.say_taken()
+                    self.rings.count_done(item.connection, item.shares, item.size)
+            self.rings.say_done()
             if len(found) >= count:
                 return found
         raise AssertionError(f"{len(found)} of {count} frames came")

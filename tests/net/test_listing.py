@@ -60,7 +60,7 @@ def test_a_message_that_comes_while_a_pull_is_listed_answers_it(tmp_path: Path) 
             message_comes()             # the dispatcher has looked: no process is interested
         finally:
             stopped.set()
-            stop.go_on()
+            stop.resume()
             turning.join()
             stop.end()
         assert serving.figure("held_pulls") == 0         # it was answered in the same turn

@@ -13,7 +13,7 @@ from tests.support.waiting import WAIT_S, wait_until
 
 
 class Reader:
-    """The thread and its bell; `stop` makes it wait at a pipe, `go_on` lets it continue."""
+    """The thread and its bell; `stop` makes it wait at a pipe, `resume` lets it continue."""
 
     def __init__(self, folder: Path) -> None:
         self._pipe = folder / "pipe"
@@ -27,7 +27,7 @@ class Reader:
         self._waits = True
         return self.probe.ask(bytes(self._pipe), 1)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """It opens the pipe, of which it cannot read: the job is done."""
         if self._waits:
             self._waits = False
@@ -41,7 +41,7 @@ class Reader:
 def reader(tmp_path: Path) -> Iterator[Reader]:
     made = Reader(tmp_path)
     yield made
-    made.go_on()
+    made.resume()
     del made.probe
     os.close(made.bell)
 
@@ -57,7 +57,7 @@ def test_a_file_that_was_deleted_since_it_was_asked_for_is_nothing_to_read(     
         reader.stop()
         assert reader.probe.ask(bytes(path), 10_000) == 2
         path.unlink()
-        reader.go_on()
+        reader.resume()
         wait_until(lambda: reader.probe.finished == 2, "both jobs are done")
         assert os.path.sameopenfile(0, standard_input)
     finally:
@@ -71,7 +71,7 @@ def test_256_jobs_wait_and_a_further_one_is_refused(reader: Reader, tmp_path: Pa
     assert [reader.probe.ask(path, 1) for _ in range(255)] == list(range(2, 257))
     assert reader.probe.ask(path, 1) == 0
     assert reader.probe.finished == 0
-    reader.go_on()
+    reader.resume()
     wait_until(lambda: reader.probe.finished == 256, "all 256 are done")
     assert reader.probe.ask(path, 1) == 257
 

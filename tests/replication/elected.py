@@ -86,7 +86,7 @@ class Member:
                   and (store := self.broker.store.parent.parent / name / "store").is_dir()]
         self.say(lambda pen: pen.wait_for(others),
                  lambda pen: pen.hold_until(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + LEASE_NS),
-                 lambda pen: pen.want(LEADERSHIP_LEADS, epoch))
+                 lambda pen: pen.request(LEADERSHIP_LEADS, epoch))
 
     def lead(self, epoch: int) -> float:
         """Elect it; seconds from there to the first send that it answered as stored."""
@@ -103,7 +103,7 @@ class Member:
     def lose(self) -> None:
         """It leads no longer; the run ends, and the next one is there when this returns."""
         before = self.segment().run_id
-        self.say(lambda pen: pen.hold_until(0), lambda pen: pen.want(LEADERSHIP_FOLLOWS, 0))
+        self.say(lambda pen: pen.hold_until(0), lambda pen: pen.request(LEADERSHIP_FOLLOWS, 0))
         self.wake_election()
         wait_until(lambda: self.is_new_run(before), "the next run")
         self.sleep_election()

@@ -112,7 +112,7 @@ def test_who_loses_the_election_answers_before_its_connections_end(tmp_path: Pat
                 wait_until(lambda: one.segment().log_state()["published"] > before, "it is stored")
                 lost_at = time.monotonic()
                 one.say(lambda pen: pen.hold_until(0),
-                        lambda pen: pen.want(LEADERSHIP_FOLLOWS, 0))
+                        lambda pen: pen.request(LEADERSHIP_FOLLOWS, 0))
                 try:
                     assert peer.answer_to(waiting.opaque).code == 12
                     assert peer.ask(310, send_fields("BenchmarkTest"), b"refused").code == 14

@@ -164,7 +164,7 @@ def test_our_slave_shows_its_account_to_masters_that_ask_and_to_others(
             slave.link(master.address)
             slave.run.segment.ring_bell(slave.slot)
             wait_until(lambda loop=slave.loop: loop.greeting() != b"", "a greeting")
-            slave.loop.go_on()
+            slave.loop.follow()
             slave.run.segment.ring_bell(slave.slot)
             wait_until(lambda here=slave, there=master: here.end == there.end, "the log")
 
@@ -241,7 +241,7 @@ def test_invented_members_keep_none_out_that_etcd_names(make: Make) -> None:
     with master.turning():
         pen.wait_for([], [77, 78])
         master.run.segment.ring_bell(master.slot)
-        wait_until(lambda: pen.taken, "ha-master goes by it")
+        wait_until(lambda: pen.applied, "ha-master goes by it")
         first = from_host(master, "127.0.1.1", ANNOUNCE - 77, 0)
         assert first.frame()[0] == 0
         strangers = [from_host(master, f"127.0.0.{2 + number % 40}", ANNOUNCE - 1000 - number, 0)

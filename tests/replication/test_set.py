@@ -31,7 +31,7 @@ class Elected:
     def wait_for(self, *members: int) -> None:
         self.words.wait_for(list(members))
         self.master.run.segment.ring_bell(self.master.slot)
-        wait_until(lambda: self.words.taken, "ha-master goes by it")
+        wait_until(lambda: self.words.applied, "ha-master goes by it")
 
     def until(self, replicated: int, present: bool = True) -> None:
         wait_until(lambda: (self.gate.replicated, self.gate.present) == (replicated, present),

@@ -60,7 +60,7 @@ def told(settings: Settings, what: Standing) -> Standing | None:
     """What the store says after the start of a broker to which `what` was said meanwhile."""
     settings.store_root.mkdir(parents=True, exist_ok=True)
     epochs.write(settings.store_root, what)
-    assert standing.taken(settings, new_segment(), LastRun(clean=True))
+    assert standing.begin_run(settings, new_segment(), LastRun(clean=True))
     return epochs.read(settings.store_root)
 
 
@@ -146,9 +146,9 @@ def test_an_address_that_another_broker_has_by_now_keeps_no_start_from_leading(
     assert standing.prepared(settings, ChangedSettings(settings)) == settings
     segment = new_segment()
 
-    assert standing.taken(settings, segment, LastRun(clean=True))
+    assert standing.begin_run(settings, segment, LastRun(clean=True))
 
-    assert (LeadershipPen(segment).wanted == (0, 0)) == leads
+    assert (LeadershipPen(segment).requested == (0, 0)) == leads
 
 
 @pytest.mark.parametrize("last", [LastRun(clean=True), LastRun(clean=False)])
@@ -166,13 +166,13 @@ def test_a_start_that_must_not_lead_takes_nothing_and_leaves_the_store_as_it_was
     before = epochs.read(settings.store_root)
     for _ in range(2):
         segment = new_segment()
-        assert standing.taken(settings, segment, last)
-        assert LeadershipPen(segment).wanted == (1, 0)             # it takes nothing
+        assert standing.begin_run(settings, segment, last)
+        assert LeadershipPen(segment).requested == (1, 0)             # it takes nothing
         assert epochs.read(settings.store_root) == before
     others_say(monkeypatch)
     segment = new_segment()
-    assert standing.taken(settings, segment, last)
-    assert LeadershipPen(segment).wanted == (0, 0)
+    assert standing.begin_run(settings, segment, last)
+    assert LeadershipPen(segment).requested == (0, 0)
 
 
 def test_a_restored_store_that_must_not_lead_stays_a_restored_one(
@@ -184,9 +184,9 @@ def test_a_restored_store_that_must_not_lead_stays_a_restored_one(
     restored.mark(settings.store_root)
     segment = new_segment()
 
-    assert standing.taken(settings, segment, LastRun(clean=True))
+    assert standing.begin_run(settings, segment, LastRun(clean=True))
 
-    assert LeadershipPen(segment).wanted == (1, 0)
+    assert LeadershipPen(segment).requested == (1, 0)
     assert restored.is_marked(settings.store_root)
     assert epochs.read(settings.store_root) is None
 
@@ -279,7 +279,7 @@ def test_a_master_whose_machine_went_down_begins_an_epoch(
     epochs.write(settings.store_root, leads(HISTORY))
     segment = new_segment()
 
-    assert standing.taken(settings, segment, last)
+    assert standing.begin_run(settings, segment, last)
 
     found = epochs.read(settings.store_root)
     assert found is not None
@@ -293,7 +293,7 @@ def test_a_slave_whose_machine_went_down_begins_none(tmp_path: Path, state: Stat
     word = Standing(HISTORY, state)
     epochs.write(settings.store_root, word)
 
-    assert standing.taken(settings, new_segment(), LastRun(clean=False))
+    assert standing.begin_run(settings, new_segment(), LastRun(clean=False))
     assert epochs.read(settings.store_root) == word
 
 
@@ -353,7 +353,7 @@ def test_a_start_whose_key_or_name_servers_are_away_goes_on_and_says_so(
     epochs.write(settings.store_root, leads(HISTORY))
 
     assert standing.prepared(settings, ChangedSettings(settings)) == settings
-    assert standing.taken(settings, new_segment(), LastRun(clean=True))
+    assert standing.begin_run(settings, new_segment(), LastRun(clean=True))
 
     said = [one.getMessage() for one in caplog.records]
     assert sum("no name server says who else" in one for one in said) == 1
@@ -406,5 +406,5 @@ def test_an_elected_member_begins_also_where_its_disk_takes_no_epochs(
 
     monkeypatch.setattr(epochs, "write", full)
 
-    assert standing.taken(settings, new_segment(), LastRun(clean=True)) == is_elected
+    assert standing.begin_run(settings, new_segment(), LastRun(clean=True)) == is_elected
     assert "No space left on device" in caplog.text

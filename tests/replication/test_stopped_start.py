@@ -27,7 +27,7 @@ from mqcore.workers.failover import standing
 from mqcore.workers.supervisor import supervisor
 
 where = sys.argv.pop(1)
-reached, taken = supervisor.Supervisor._reached, standing.taken
+reached, taken = supervisor.Supervisor._reached, standing.begin_run
 
 def stop(here):
     if here == where:
@@ -45,7 +45,7 @@ def stopped_around(*given):
     stop("behind")
     return found
 
-supervisor.Supervisor._reached, standing.taken = stopped_at, stopped_around
+supervisor.Supervisor._reached, standing.begin_run = stopped_at, stopped_around
 from mqcore.admin.cli import main
 main()
 """

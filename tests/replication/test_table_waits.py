@@ -192,7 +192,7 @@ def test_a_slave_asks_again_when_its_master_has_news(
 
     async def follow() -> None:
         link = Hearing(slave, master)
-        keeping = asyncio.create_task(link.keep())
+        keeping = asyncio.create_task(link.run())
         await until(lambda: len(link.waits) == 1)
         versions = master.broker.core.versions()
         assert (link.waits[0]["topicsKnown"], link.waits[0]["groupsKnown"]) == versions[:2]
@@ -224,7 +224,7 @@ def test_an_answer_that_never_comes_is_waited_for_a_little_longer(
 
     async def follow() -> None:
         link = Hearing(slave, bench(tmp_path / "leads", 100))
-        keeping = asyncio.create_task(link.keep())
+        keeping = asyncio.create_task(link.run())
         await until(lambda: len(link.waits) == 3)
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)
@@ -249,7 +249,7 @@ def test_what_is_not_taken_over_is_not_waited_for(
 
     async def follow() -> None:
         link = Hearing(slave, master)
-        keeping = asyncio.create_task(link.keep())
+        keeping = asyncio.create_task(link.run())
         await until(lambda: link.asked.count(RequestCode.GET_ALL_TOPIC_CONFIG) == 3)
         assert link.looks                                 # it is in trouble
         assert link.waits == []
@@ -315,7 +315,7 @@ def test_what_a_round_takes_is_its_own_threads_time(
 
     async def follow() -> None:
         link = Slow(slave, bench(tmp_path / "leads", 100))
-        keeping = asyncio.create_task(link.keep())
+        keeping = asyncio.create_task(link.run())
         await until(lambda: found)
         keeping.cancel()
         await asyncio.gather(keeping, return_exceptions=True)

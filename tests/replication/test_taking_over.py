@@ -31,14 +31,14 @@ RETRY = 20
 def show(member: Member, position: int) -> None:
     """The election's word: whoever is elected next has the log up to there."""
     segment = member.segment()
-    member.say(lambda _: ReplicaPen(segment).keep(position))
+    member.say(lambda _: ReplicaPen(segment).show_below(position))
 
 
 def tell_no_more(leader: Member, other: Member) -> None:
     """Nobody is told of what comes: somebody is waited for who never has it."""
     waited = [member_number(other.number, identity(other.broker.store)), NOBODY]
     leader.say(lambda pen: pen.wait_for(waited))
-    wait_until(lambda: leader.pen.taken, "ha-master waits for them")
+    wait_until(lambda: leader.pen.applied, "ha-master waits for them")
 
 
 def end_of(member: Member) -> int:

@@ -162,7 +162,7 @@ def asked(slave: SlaveEnd, listener: socket.socket, asks: bool = True) -> Peer:
     assert peer.exactly(16) == REPORT.pack(ANNOUNCE) + REPORT.pack(slave.end)
     peer.send(ANNOUNCE, bytes(30))
     wait_until(lambda: slave.loop.greeting() == bytes(30), "a greeting")
-    slave.loop.go_on(asks=asks)
+    slave.loop.follow(asks=asks)
     slave.run.segment.ring_bell(slave.slot)
     if asks:
         assert peer.exactly(8) == REPORT.pack(TELL)
@@ -183,7 +183,7 @@ def test_a_log_that_comes_before_the_question_is_not_shown(                     
         peer.send(ANNOUNCE, bytes(30))
         wait_until(lambda: slave.loop.greeting() == bytes(30), "a greeting")
         peer.send(0, b"".join(segments(master.run, master.end).values())[:master.end])
-        slave.loop.go_on(asks=True)
+        slave.loop.follow(asks=True)
         slave.run.segment.ring_bell(slave.slot)
         wait_for_end(slave, master.end)
         assert peer.exactly(8) == REPORT.pack(TELL)
@@ -256,16 +256,16 @@ def test_the_log_of_a_master_that_cannot_say_it_is_shown_as_it_comes(
         slave.run.segment.ring_bell(slave.slot)
         wait_for_end(slave, master.end)
     assert pen.shown_end(slave.end) == slave.end
-    pen.keep(1)                                              # of one that can
+    pen.show_below(1)                                              # of one that can
     assert pen.shown_end(slave.end) == 1
     master.close()
 
 
 def test_what_a_master_began_with_is_shown_and_nothing_goes_back(slave: SlaveEnd) -> None:
     pen = ReplicaPen(slave.run.segment)
-    pen.keep(50)
+    pen.show_below(50)
     assert (pen.shown_end(40), pen.shown_end(100)) == (40, 50)
-    pen.keep(30)
+    pen.show_below(30)
     assert pen.shown_end(100) == 50
     pen.move(70)                                             # who leads has counted it itself
     assert pen.shown_end(100) == 70

@@ -87,16 +87,16 @@ def test_copies_take_64_mib_at_most_and_idle_ones_go_first(writer, loaded):   # 
         writer.publish_program(
             "g", "t", program=program.replace(b"x" * 8, b"%08d" % number, 1),
             expression=str(number), client_version=1, born_ms=NOW_MS, dead_ms=0, now_ms=NOW_MS)
-        return loaded.keep("g", "t")
+        return loaded.acquire("g", "t")
 
     try:
         assert all(another(number) for number in range(most))
         assert not any(another(most + number) for number in range(10))
         assert loaded.bytes == most * len(program)
-        loaded.let_go()
+        loaded.release()
         assert all(another(2 * most + number) for number in range(10))
     finally:
-        loaded.let_go()
+        loaded.release()
 
 
 def test_a_version_is_kept_with_the_text_and_never_given_again(writer, reader):     # V3

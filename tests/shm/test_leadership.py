@@ -24,14 +24,14 @@ def pen():
 
 
 def test_a_run_begins_without_a_word(pen) -> None:
-    assert (pen.wanted, pen.role, pen.leads, pen.holds) == (
+    assert (pen.requested, pen.role, pen.leads, pen.holds) == (
         (LEADERSHIP_NONE, 0), (LEADERSHIP_NONE, 0), False, False)
     assert (pen.members, pen.reports, pen.leader()) == ([], {}, (0, 0, "", "", 0, []))
 
 
 def test_what_is_wanted_and_what_is_are_two_words_with_their_epochs(pen) -> None:
-    pen.want(LEADERSHIP_LEADS, (1 << 61) - 1)
-    assert (pen.wanted, pen.leads) == ((LEADERSHIP_LEADS, (1 << 61) - 1), False)
+    pen.request(LEADERSHIP_LEADS, (1 << 61) - 1)
+    assert (pen.requested, pen.leads) == ((LEADERSHIP_LEADS, (1 << 61) - 1), False)
     pen.become(LEADERSHIP_LEADS, 7)
     assert (pen.role, pen.leads) == ((LEADERSHIP_LEADS, 7), True)
     pen.become(LEADERSHIP_FOLLOWS, 8)
@@ -41,7 +41,7 @@ def test_what_is_wanted_and_what_is_are_two_words_with_their_epochs(pen) -> None
 @pytest.mark.parametrize(("state", "epoch"), [(3, 1), (-1, 1), (1, -1)])
 def test_what_is_no_state_or_epoch_is_refused(pen, state, epoch) -> None:
     with pytest.raises(ValueError):
-        pen.want(state, epoch)
+        pen.request(state, epoch)
     with pytest.raises(ValueError):
         pen.become(state, epoch)
 
@@ -56,9 +56,9 @@ def test_the_lease_holds_until_its_deadline(pen) -> None:
 
 
 def test_members_are_counted_as_taken_when_ha_master_has_said_so(pen) -> None:
-    assert pen.taken
+    assert pen.applied
     pen.wait_for([3, 1])
-    assert (pen.members, pen.taken) == ([3, 1], False)
+    assert (pen.members, pen.applied) == ([3, 1], False)
     with pytest.raises(ValueError, match="at most 16"):
         pen.wait_for(list(range(LEADERSHIP_MEMBERS_MAX + 1)))
 

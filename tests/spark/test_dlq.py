@@ -50,7 +50,7 @@ class Letters:
         fail_all(world, made.group, topic, COUNT)
         return made
 
-    def go_on(self, world: World) -> None:
+    def resume(self, world: World) -> None:
         """After a job has been killed that had begun to send all of them again."""
         from mqcore.spark.jobs.dlq import dlq
 

@@ -88,7 +88,7 @@ def test_jobs_whose_driver_is_killed_go_on_and_nothing_is_lost_or_twice(
         "migrations": {
             name: [str(state), topic] for name, (state, topic) in moved.items()}}),
         folder=tmp_path, when=is_time)
-    letters.go_on(world)
+    letters.resume(world)
     archives_go_on(world, kept, archives)
     assert [sent_to(replays[name]) for name in NAMES[:2]] == [150, 150]
     assert moved_to(moved["before"][1]) == MOVED

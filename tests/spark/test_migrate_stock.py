@@ -47,7 +47,7 @@ class Load:
         self.trouble: list[BaseException] = []
         self._thread.start()
 
-    def go_on(self, new: str) -> None:
+    def resume(self, new: str) -> None:
         self._new = new
         self._switched.set()
 
@@ -125,7 +125,7 @@ def test_a_stock_broker_in_use_is_moved_and_its_java_consumers_go_on(
                               quiet_s=2, wait_s=150)
         assert load.refused.wait(30)
         relay.switch(new.namesrv_addr)
-        load.go_on(new.namesrv_addr)
+        load.resume(new.namesrv_addr)
         count = len(load.sent)
         wait_until(lambda: len(load.sent) > count + 100, "the load goes on")
         load.end()

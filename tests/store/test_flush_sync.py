@@ -242,7 +242,7 @@ def test_the_writer_waits_until_the_watcher_has_answered(run: Run, stall: Stall)
             assert published(run) == end
         finally:
             stall.syncs(False)
-            stop.go_on()
+            stop.resume()
             turn.join()
             stop.end()
     assert statuses(probe.take()) == [PUT_FLUSH_TIMEOUT]

@@ -45,7 +45,7 @@ class Sender:
         self.sent = 0
         self.settled = 0
 
-    def go_on(self):
+    def resume(self):
         while self.sent - self.settled < IN_FLIGHT_MAX:
             body = b"%d:" % self.sent + b"." * self.dice.randrange(400)
             if not self.probe.send("topic", self.sent % 3, [body], opaque=self.sent):
@@ -77,7 +77,7 @@ def test_a_writer_killed_at_any_moment_loses_and_doubles_nothing(mode, tmp_path)
             while len(sender.places) < enough:
                 assert time.monotonic() < deadline
                 assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the writer ended by itself"
-                sender.go_on()
+                sender.resume()
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

@@ -40,7 +40,7 @@ class Quiet:
         return False
 
     has_work = has_results = push_waiting = push = put = tick = forget_deleted = no
-    lost = say_taken = look = gather = no
+    lost = say_done = look = gather = no
 
     leads_elected = False
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import click
 
-from mqcore.admin.demo.clients import GO_ON
+from mqcore.admin.demo.clients import RESUME
 from mqcore.admin.demo.ledger import Balance, Entry, balance
 from mqcore.admin.demo.orders import order_events
 from mqcore.admin.demo.processes import Actor, Broker, DemoError, Writer, role, wait_until
@@ -185,7 +185,7 @@ class Demo:
         before = self._broker.processes()
         killed = time.time()
         os.kill(before["writer"]["pid"], 9)
-        self._python.process.send_signal(GO_ON)
+        self._python.process.send_signal(RESUME)
 
         def answers() -> list[float]:
             return [line["at"] for line in self._python.of("acked") if line["at"] > killed]

@@ -41,7 +41,7 @@ GIVE_UP_S = 120.0             # for one event, all its tries together
 AGAIN_S = 0.02                # pause before a send is repeated
 LOOK_S = 0.02                 # how often a consumer looks at which queues it has
 SEND_TIMEOUT_S = 3.0
-GO_ON = signal.SIGUSR1
+RESUME = signal.SIGUSR1
 
 
 class Diary:
@@ -61,13 +61,13 @@ async def send_all(events: list[OrderEvent], rate: float, send: Send, diary: Dia
                    hold_at: int | None = None) -> None:
     """
     Send events at `rate` a second, at most IN_FLIGHT at a time; what fails is sent again. hold_at:
-    those from this one on are sent when a signal (GO_ON) has come.
+    those from this one on are sent when a signal (RESUME) has come.
 
     Raises TimeoutError when an event is not acknowledged within GIVE_UP_S.
     """
     told = asyncio.Event()
     if hold_at is not None:
-        asyncio.get_running_loop().add_signal_handler(GO_ON, told.set)
+        asyncio.get_running_loop().add_signal_handler(RESUME, told.set)
     places = asyncio.Semaphore(IN_FLIGHT)
     began = time.monotonic()
 

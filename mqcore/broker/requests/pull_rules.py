@@ -91,9 +91,9 @@ def _moved(core: Core, header: PullHeader, request: Request) -> Answer | None:
     """
     if core.settings.is_slave:
         return None
-    settling = core.ports.queues.settling          # first: the range is no older then
+    taking_over = core.ports.queues.taking_over          # first: the range is no older then
     low, high = core.ports.store.queue_range(header.topic, header.queue_id) or (0, 0)
-    if settling and header.offset > high:
+    if taking_over and header.offset > high:
         return None
     if high == 0:
         if header.offset == 0:

@@ -1,7 +1,7 @@
 """
 One member of a consumer group: which queues it holds, what it pulls, what it commits.
 
-Roles say what becomes of the messages (`Sink`). All of it runs in one event loop.
+Roles decide what happens to the messages (`Sink`). Everything runs in one event loop.
 
 M1  A queue is held once; one whose last listener call still runs after it was given up is not taken
     again before the call has ended, and its lock is kept so long.
@@ -38,8 +38,8 @@ from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription, parse_subscription
 REBALANCE_S = 20.0
 UNKNOWN_S = 2.0                 # while a topic has no route, or a queue waits to be taken
 FIRST_RENEWAL_S = 1.0
-SETTLE_S = 1.0                  # a listener's call may end before its queue is given back
-SETTLE_LOOK_S = 0.01
+LISTENER_END_S = 1.0                  # a listener's call may end before its queue is given back
+LISTENER_LOOK_S = 0.01
 RESET_WAIT_S = 10.0
 SAMPLE_S = 10.0
 
@@ -161,7 +161,7 @@ class GroupMember:
         self._wake.set()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Hold exactly these, whoever else is in the group."""
+        """Hold exactly these, whatever other members hold."""
         self._fixed = set(queues)
         self._wake.set()
 
@@ -185,7 +185,7 @@ class GroupMember:
             held.committed = offsets.get(held.queue)
 
     async def stored_offset(self, queue: MessageQueue) -> int | None:
-        """What is committed for a queue; None: nothing. Raises RocketMQError."""
+        """The committed offset of a queue; None: there is none. Raises RocketMQError."""
         return await self._store.read(queue)
 
     def wake(self) -> None:
@@ -208,7 +208,7 @@ class GroupMember:
                          wait: float = RESET_WAIT_S) -> None:
         """Continue at these offsets in queues that are held; they may be lower (client.md 4.15).
 
-        wait   seconds that running listener calls of these queues have to end
+        wait   seconds that running listener calls of the queues have to end
         Raises RocketMQError when the offsets cannot be stored.
         """
         async with self._turn:
@@ -217,7 +217,7 @@ class GroupMember:
                 held.drop()
             deadline = time.monotonic() + wait
             for held in touched:
-                await self._settled(held, deadline - time.monotonic())
+                await self._wait_for_listener(held, deadline - time.monotonic())
             try:
                 await self._store.write({held.queue: offsets[held.queue] for held in touched},
                                         wait=True)
@@ -288,7 +288,7 @@ class GroupMember:
 
     async def _learn_route(self, topic: str) -> None:
         """Where a topic is; its brokers, perhaps new ones, have to hear of this member then."""
-        self._learning = topic          # its share is computed after this: nobody need be woken
+        self._learning = topic          # its share is computed after this: no wake-up is needed
         try:
             self._announce |= await self._instance.routes.refresh(topic)
         except RocketMQError as error:
@@ -390,12 +390,12 @@ class GroupMember:
         """The queue goes to another member: commit what is done; the rest is theirs."""
         held.drop()
         if self.rules.orderly:
-            await self._settled(held, SETTLE_S)
+            await self._wait_for_listener(held, LISTENER_END_S)
         await self._commit({held.queue: held})
         await self._let_go(held)
 
     async def _let_go(self, held: AssignedQueue) -> None:
-        """No longer held; unlocked when nobody works on it any more (M1)."""
+        """No longer held; unlocked when no listener works on it any more (M1)."""
         if self.held.get(held.queue) is held:
             del self.held[held.queue]
         if not self.rules.orderly:
@@ -408,17 +408,17 @@ class GroupMember:
 
     async def _unlock_later(self, held: AssignedQueue) -> None:
         while self._sink.is_busy(held):
-            await asyncio.sleep(SETTLE_S)
+            await asyncio.sleep(LISTENER_END_S)
         del self._leaving[held.queue]
         if self.rules.locks:
             await self._locks.unlock([held.queue])
         self._wake.set()
 
-    async def _settled(self, held: AssignedQueue, timeout: float) -> None:
-        """Wait until nobody works on it, for a time."""
+    async def _wait_for_listener(self, held: AssignedQueue, timeout: float) -> None:
+        """Wait until no listener works on it, for a time."""
         deadline = time.monotonic() + timeout
         while self._sink.is_busy(held) and time.monotonic() < deadline:
-            await asyncio.sleep(SETTLE_LOOK_S)
+            await asyncio.sleep(LISTENER_LOOK_S)
 
     # -- locks ------------------------------------------------------------------------------------
 
@@ -453,15 +453,15 @@ class GroupMember:
     # -- offsets ----------------------------------------------------------------------------------
 
     async def persist(self) -> None:
-        """Commit what changed; a failure is logged, and tried again later. A reset has its turn
-        alone: nothing older is committed over its offsets."""
+        """Commit what changed; a failure is logged, and tried again later. A reset has a turn of
+        its own: nothing older is committed over its offsets."""
         async with self._turn:
             await self._commit(self._kept())
 
     async def move(self, queue: MessageQueue, offset: int) -> None:
         """The broker corrected an offset (it may be lower than what was committed)."""
         try:
-            await self.restart_at({queue: offset}, wait=SETTLE_S)
+            await self.restart_at({queue: offset}, wait=LISTENER_END_S)
         except RocketMQError as error:
             log.warning("%s: offset %d could not be stored: %s", queue, offset, error)
 
@@ -471,8 +471,8 @@ class GroupMember:
     async def _commit(
         self, queues: Mapping[MessageQueue, AssignedQueue], *, wait: bool = False
     ) -> None:
-        """What the store does not have yet; with `wait` what this member ever moved, too, until the
-        brokers have it: a one-way commit may have been lost."""
+        """Commit offsets that the store lacks; with `wait` all that this member ever moved, until
+        brokers have them: a one-way commit may have been lost."""
         offsets = {
             queue: offset for queue, held in queues.items()
             if (offset := held.commit_offset) is not None

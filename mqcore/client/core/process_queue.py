@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Queued(Protocol):
-    """What a message is here."""
+    """A message, as far as a queue needs it."""
 
     @property
     def queue_offset(self) -> int: ...
@@ -105,8 +105,8 @@ class OrderlyQueue(ProcessQueue[M]):
         return bool(self._waiting)
 
     @property
-    def taken(self) -> list[M]:
-        """What was taken and neither committed nor given back."""
+    def consuming(self) -> list[M]:
+        """Messages that were taken, and neither committed nor given back."""
         return list(self._taken)
 
     def take(self, count: int) -> list[M]:

@@ -1,4 +1,4 @@
-"""What a member tells of itself: code 307's document (client.md 4.14, remoting.md 5.4)."""
+"""A member's report on itself: code 307's document (client.md 4.14, remoting.md 5.4)."""
 from __future__ import annotations
 
 import asyncio
@@ -37,7 +37,7 @@ class QueueTimes:
 
 def queue_info(queue: ProcessQueue[Any], times: QueueTimes, *, dropped: bool) -> dict[str, Any]:
     """ProcessQueueInfo: cached messages wait, `transaction` ones an orderly listener has taken."""
-    taken = queue.taken if isinstance(queue, OrderlyQueue) else []
+    taken = queue.consuming if isinstance(queue, OrderlyQueue) else []
     return {
         "commitOffset": queue.commit_offset,
         "cachedMsgMinOffset": queue.first_offset, "cachedMsgMaxOffset": queue.last_offset,
@@ -70,7 +70,7 @@ def document(
 
 
 def stacks(tasks: Iterable[asyncio.Task[Any]]) -> str:
-    """The stacks of all threads, and of these tasks: what Java's jstack is for."""
+    """The stacks of all threads, and of the given tasks, as Java's jstack shows them."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = []
     for ident, frame in sys._current_frames().items():
@@ -81,7 +81,7 @@ def stacks(tasks: Iterable[asyncio.Task[Any]]) -> str:
 
 
 def _awaits(coroutine: Any) -> Iterable[str]:
-    """What a coroutine waits in, from the outermost one on."""
+    """The frames that a coroutine waits in, from the outermost one on."""
     for _ in range(AWAITS_MAX):
         frame = getattr(coroutine, "cr_frame", None)
         if frame is None:

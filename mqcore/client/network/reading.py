@@ -44,18 +44,18 @@ class ReadingTurn:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, gate: threading.Lock, waiting: dict[int, Waiter],
-        frames: FrameReader, go_on: Callable[[], None],
+        frames: FrameReader, on_turn: Callable[[], None],
     ) -> None:
         """
         gate     held by whoever writes to the socket; it guards the turn as well
         waiting  opaque -> who waits for its answer
-        go_on    called in the loop when the turn is back: frames may lie in `frames`
+        on_turn  called in the loop when the turn is back: frames may lie in `frames`
         """
         self._loop = loop
         self._gate = gate
         self._waiting = waiting
         self._frames = frames
-        self._go_on = go_on
+        self._on_turn = on_turn
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
         self._turn = Turn.LOOP
@@ -112,7 +112,7 @@ class ReadingTurn:
             self._alone_count = 0
         if self._transport is not None:
             self._transport.resume_reading()
-            self._go_on()
+            self._on_turn()
 
     def left(self, opaque: int) -> None:
         """The thread that may have read for this answer does so no more; in the loop."""

@@ -13,7 +13,7 @@ from mqcore.net.transport.transport cimport Connection, Transport
 
 cdef struct FramedPeer:
     Connection connection
-    int64_t taken                      # FL1: bytes that count of the frame that Python has; 0: none
+    int64_t lent_bytes                 # FL1: bytes that count of the frame that Python has; 0: none
 
 cdef struct Framed:
     Transport transport

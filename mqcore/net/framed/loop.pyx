@@ -25,7 +25,7 @@ from mqcore.net.transport.input cimport handle_again
 from mqcore.net.transport.loop cimport (
     transport_close_all,
     transport_end_turn,
-    transport_go_on,
+    transport_continue,
     transport_listen,
     transport_open,
     transport_read,
@@ -74,7 +74,7 @@ cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length)
     cdef int64_t began = t.work
     c.input_whole = 0
     while length - at >= LENGTH_SIZE:
-        if peer.taken:                                                   # FL1
+        if peer.lent_bytes:                                                   # FL1
             c.input_state = INPUT_WAITS
             connection_watch(t, c)
             break
@@ -90,7 +90,7 @@ cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length)
         if not memory_take(t, c, LENGTH_SIZE + frame_length):            # FL2
             break
         t.work += FRAME_WORK + (frame_length >> 2)
-        peer.taken = LENGTH_SIZE + frame_length
+        peer.lent_bytes = LENGTH_SIZE + frame_length
         c.owed += 1
         hand_over(top, c, data + at + LENGTH_SIZE, frame_length)
         work_charge(t, c, began)
@@ -181,7 +181,7 @@ cdef class FramedLoop:
             output_flush_all(t)
             count = transport_sleep(t, 0)
             transport_read(t, count)
-            transport_go_on(t)
+            transport_continue(t)
             output_flush_all(t)
             transport_end_turn(t)
             doorbell_arm(&self.f.slot)
@@ -235,8 +235,8 @@ cdef class FramedLoop:
         cdef Py_ssize_t before = len(self.came)
         if c == NULL:
             return None
-        memory_give(t, c, (<FramedPeer*>c).taken)
-        (<FramedPeer*>c).taken = 0
+        memory_give(t, c, (<FramedPeer*>c).lent_bytes)
+        (<FramedPeer*>c).lent_bytes = 0
         connection_owes_less(t, c)
         if c.life != LIFE_OPEN:
             t.wakeful = True           # it continues, or ends, with the stalled ones

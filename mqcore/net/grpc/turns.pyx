@@ -167,7 +167,7 @@ cdef void give_up_first(Grpc* g) noexcept nogil:
     g.leaving[0] = g.leaving[g.leaving_count]
 
 
-cdef void commit(Grpc* g) noexcept nogil:
+cdef void commit_offsets(Grpc* g) noexcept nogil:
     cdef int64_t offset
     cdef PopQueue* q
     while g.commits.count < OFFSET_COMMITS_MAX:
@@ -204,7 +204,7 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
     end_due(g)
     if clock.steady_ms - g.commit_ms >= COMMIT_MS:
         g.commit_ms = clock.steady_ms
-        commit(g)
+        commit_offsets(g)
         give_up_clients(g, &clock)
         pop_compact(&g.pops, &clock, COMPACT_BYTES)
     g.journal_error = pop_flush(&g.pops, &clock)                         # acks GR2

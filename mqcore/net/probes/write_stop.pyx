@@ -52,7 +52,7 @@ cdef void fault(int number, siginfo_t* info, void* context) noexcept nogil:
 cdef class WriteStop:
     """
     Stops the thread that first writes to a page of memory; others that do so pass. One stop at a
-    time; `go_on`, then `end`, in any case.
+    time; `resume`, then `end`, in any case.
     """
     cdef Segment segment
 
@@ -79,7 +79,7 @@ cdef class WriteStop:
                 usleep(NAP_US)
         return load_i32_acquire(&state) == STOPPED
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """It writes, and all later writes pass."""
         if load_i32_acquire(&state) == GUARDED:
             mprotect(page, PAGE, PROT_READ | PROT_WRITE)

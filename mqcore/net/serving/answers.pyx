@@ -8,7 +8,7 @@ from mqcore.layout cimport (
     ANSWER_FRAME,
     ANSWER_OFFER,
     ANSWER_REDO,
-    ANSWER_TAKEN,
+    ANSWER_DONE,
     FRAME_HEADER_WORD,
     PART_MORE,
     PART_NEXT,
@@ -18,7 +18,7 @@ from mqcore.layout cimport (
 from mqcore.net.requests cimport Front
 from mqcore.net.serving.asked cimport asked_answered
 from mqcore.net.serving.handler cimport redo_request
-from mqcore.net.serving.forward cimport count_taken, forward_unread
+from mqcore.net.serving.forward cimport count_done, forward_unread
 from mqcore.net.serving.parked cimport PARKED_COUNT_MAX, ParkedRequest, drop_parked
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.close_reasons cimport CLOSE_ASKED, CLOSE_MEMORY, CLOSE_UNREAD
@@ -104,8 +104,8 @@ cdef void one_answer(Answers* a, const ForwardHead* head, int32_t kind, const ui
                      int64_t length) noexcept nogil:
     cdef Connection* c
     cdef ParkedRequest* parked = NULL
-    if kind == ANSWER_TAKEN:
-        count_taken(a.forwarding, head.connection, head.parked, head.body_size)
+    if kind == ANSWER_DONE:
+        count_done(a.forwarding, head.connection, head.parked, head.body_size)
         return
     c = connection_find(a.transport, head.connection)
     if 0 < head.parked <= PARKED_COUNT_MAX and a.parking.places[head.parked - 1].id == head.parked and (

@@ -29,4 +29,4 @@ cdef void asked_answered(Connection* c, const uint8_t* frame, int64_t length) no
 cdef void asked_orphaned(Asking* a) noexcept nogil
 # Answers orphans that are due; running_since_ms: when the coordinator was last seen to be another one
 # that runs.
-cdef void asked_settle(Asking* a, int64_t running_since_ms) noexcept nogil
+cdef void asked_answer_orphans(Asking* a, int64_t running_since_ms) noexcept nogil

@@ -105,7 +105,7 @@ cdef void answer_orphans(Asking* a, uint64_t connection) noexcept nogil:
         c = connection_find(a.transport, connection)
 
 
-cdef void asked_settle(Asking* a, int64_t running_since_ms) noexcept nogil:
+cdef void asked_answer_orphans(Asking* a, int64_t running_since_ms) noexcept nogil:
     cdef int64_t now_ms = a.transport.steady_ms
     cdef int32_t i
     if a.orphans_since_ms == 0:

@@ -3,7 +3,7 @@
 #
 #   N5  The coordinator has at most FORWARDS_MAX shares and FORWARD_SHARE_BYTES of one connection in
 #       hand, and ALL_FORWARDS_MAX and ALL_FORWARD_BYTES of all. A connection with nothing there may
-#       pass the second limit up to NEWS_MAX, an urgent frame (N19) up to more. ANSWER_TAKEN says
+#       pass the second limit up to NEWS_MAX, an urgent frame (N19) up to more. ANSWER_DONE says
 #       what is done. A frame beyond a limit waits in its connection's buffer (transport N3).
 #   N14  The coordinator hears of the end of every connection that it knew, and when a connection
 #        reads again. Such a word waits for room (Forwarding.words), and no later frame goes before
@@ -73,7 +73,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
 # hears of it.
 cdef void forget_forwarding(Forwarding* f, Connection* c) noexcept nogil
 # The coordinator has done them; what its predecessor had was forgotten.
-cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
+cdef void count_done(Forwarding* f, uint64_t connection, int32_t shares,
                       int64_t length) noexcept nogil
 # answers N6: it does not read (False: the coordinator is not told now); it reads again.
 cdef bint forward_unread(Forwarding* f, Connection* c) noexcept nogil

@@ -119,7 +119,7 @@ cdef inline void count_forwarded(Forwarding* f, Connection* c, int32_t shares,
     own.known = True
 
 
-cdef void count_taken(Forwarding* f, uint64_t connection, int32_t shares,
+cdef void count_done(Forwarding* f, uint64_t connection, int32_t shares,
                       int64_t length) noexcept nogil:
     """The coordinator has done them; what its predecessor had was forgotten."""
     cdef Connection* c = connection_find(f.transport, connection)

@@ -39,7 +39,7 @@ from mqcore.net.remoting.frames cimport Remoting, Request
 from mqcore.net.remoting.say cimport remoting_front
 from mqcore.net.serving.answers cimport take_answers
 from mqcore.net.serving.appends cimport take_results
-from mqcore.net.serving.asked cimport asked_settle
+from mqcore.net.serving.asked cimport asked_answer_orphans
 from mqcore.net.serving.cold cimport cold_close, cold_open
 from mqcore.net.serving.offset_commits cimport send_offset_commits
 from mqcore.net.serving.handler cimport holds_back, refused, serve
@@ -75,7 +75,7 @@ from mqcore.net.serving.scan cimport SCAN_ENTRIES_MAX
 from mqcore.net.transport.loop cimport (
     transport_close_all,
     transport_end_turn,
-    transport_go_on,
+    transport_continue,
     transport_listen,
     transport_open,
     transport_read,
@@ -93,7 +93,7 @@ from mqcore.shm.limits cimport limits_clear
 from mqcore.shm.access cimport access_close, access_is_on, access_open
 from mqcore.shm.latency cimport latency_of
 from mqcore.shm.leadership cimport leadership_follows
-from mqcore.shm.replica_gate cimport is_settling
+from mqcore.shm.replica_gate cimport is_taking_over
 from mqcore.shm.pull_counts cimport pull_counts_open
 from mqcore.shm.ring cimport ring_is_empty
 from mqcore.shm.segment cimport doorbell_arm, doorbell_disarm, shm_consumer, shm_producer
@@ -181,7 +181,7 @@ cdef void take_rings(Server* s) noexcept nogil:
         forward_words(&s.forwarding)
     if s.forwarding.repeat_at >= 0:
         forward_heartbeats(&s.forwarding)
-    transport_go_on(&s.transport)
+    transport_continue(&s.transport)
     append_push(&s.appends.to_writer)
 
 
@@ -215,7 +215,7 @@ cdef void tick(Server* s) noexcept nogil:
         trim(s)
     send_offset_commits(&s.offset_commits)
     answer_old_parked(&s.parking)
-    asked_settle(&s.forwarding.asking, s.parking.coordinator_since_ms)
+    asked_answer_orphans(&s.forwarding.asking, s.parking.coordinator_since_ms)
     transport_tick(&s.transport)
 
 
@@ -264,7 +264,7 @@ cdef void turn(Server* s, int timeout_ms) noexcept nogil:
     doorbell_disarm(s.slot)
     trace_begin(&s.tracer, 0)
     s.appends.slave = s.pulls.slave = leadership_follows(s.shm, s.slave)
-    s.pulls.settling = is_settling(s.shm)
+    s.pulls.taking_over = is_taking_over(s.shm)
     transport_read(t, count)
     s.tracer.at_us[0] = t.steady_us    # as requests of this turn have it
     take_rings(s)

@@ -21,7 +21,7 @@ cdef struct Pulls:
     int64_t short_polling_ms
     bint slave_read                    # slaveReadEnable
     bint slave                         # this is one
-    bint settling         # it leads, and does not yet show all that it began with (leadership FO10)
+    bint taking_over                   # it leads, and does not yet show its whole log (leadership FO10)
 
 # decided: the coordinator has looked at it. Handled.
 cdef int serve_pull(Pulls* p, Connection* c, const PullRequest* request, bint decided) noexcept nogil

@@ -141,13 +141,13 @@ cdef int look_up(Pulls* p, Connection* c, const Puller* puller, const PullReques
         max_offset = load_i64_acquire(&p.shm.queues[place.queue].max_offset)
         min_offset = load_i64_acquire(&p.shm.queues[place.queue].min_offset)
     if max_offset == 0:
-        if request.offset != 0 and (p.slave or p.settling):
+        if request.offset != 0 and (p.slave or p.taking_over):
             return beyond_slave(p, c, puller, request, &place, wanted, min_offset, max_offset)
         if request.offset != 0:
             return out_of_range(p, c, puller, request, min_offset, max_offset, decided)
         return nothing_there(p, c, puller, request, &place, wanted, "NO_MESSAGE_IN_QUEUE", 0, 0)
     if request.offset < min_offset or request.offset > max_offset:
-        if p.slave or (p.settling and request.offset > max_offset):
+        if p.slave or (p.taking_over and request.offset > max_offset):
             return beyond_slave(p, c, puller, request, &place, wanted, min_offset, max_offset)
         return out_of_range(p, c, puller, request, min_offset, max_offset, decided)
     if request.offset == max_offset:

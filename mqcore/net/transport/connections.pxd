@@ -8,7 +8,7 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind, bint watched
 cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil
 # Tells epoll what is waited for.
 cdef void connection_watch(Transport* t, Connection* c) noexcept nogil
-cdef void connection_settle(Transport* t, Connection* c) noexcept nogil              # work N20
+cdef void connection_admit(Transport* t, Connection* c) noexcept nogil              # work N20
 # transport N3. state: INPUT_STALLED or INPUT_WAITS.
 cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogil
 cdef void connection_hang_up(Transport* t, Connection* c) noexcept nogil             # transport N8

@@ -184,16 +184,16 @@ cdef void connection_watch(Transport* t, Connection* c) noexcept nogil:
     c.interest = wanted
 
 
-cdef void connection_settle(Transport* t, Connection* c) noexcept nogil:
+cdef void connection_admit(Transport* t, Connection* c) noexcept nogil:
     cdef epoll_event event
-    if c.settled or c.life != LIFE_OPEN:
+    if c.admitted or c.life != LIFE_OPEN:
         return
     event.events = c.interest
     event.data.u64 = c.id
     if epoll_ctl(t.epoll, EPOLL_CTL_ADD, c.fd, &event) != 0:
         return                         # no memory: it stays a new one
     epoll_ctl(t.newcomers, EPOLL_CTL_DEL, c.fd, NULL)
-    c.settled = True
+    c.admitted = True
 
 
 cdef void connection_stall(Transport* t, Connection* c, int state) noexcept nogil:

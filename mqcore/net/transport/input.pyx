@@ -34,7 +34,7 @@ cdef enum:
     TLS_READ_WORK = 500
 
 
-cdef bint keep(Transport* t, Connection* c, const uint8_t* rest, int64_t length) noexcept nogil:
+cdef bint keep_rest(Transport* t, Connection* c, const uint8_t* rest, int64_t length) noexcept nogil:
     """Keep the start of a frame in the connection's own buffer; False: no memory."""
     cdef uint8_t* bigger
     if length == 0:
@@ -80,7 +80,7 @@ cdef void handle_input(Transport* t, Connection* c, uint8_t* data, int64_t lengt
     c.heard |= at > 0
     if at > 0 or began:
         c.input_since_ms = t.steady_ms
-    if not keep(t, c, data + at, length - at) and c.life != LIFE_DOOMED:
+    if not keep_rest(t, c, data + at, length - at) and c.life != LIFE_DOOMED:
         connection_doom(t, c, CLOSE_MEMORY, length - at)
     # it may have been read because memory was not short (memory N13)
     if c.input_state == INPUT_HELD_BACK:

@@ -4,7 +4,7 @@
 #     count = transport_sleep(t, timeout_ms)
 #     transport_read(t, count)
 #     ...
-#     transport_go_on(t)
+#     transport_continue(t)
 #     output_flush_all(t)
 #     transport_end_turn(t)
 from libc.stdint cimport int64_t
@@ -20,7 +20,7 @@ cdef void transport_stop_listening(Transport* t) noexcept nogil
 # something is to be looked at now.
 cdef int transport_sleep(Transport* t, int timeout_ms) noexcept nogil
 cdef void transport_read(Transport* t, int count) noexcept nogil
-cdef void transport_go_on(Transport* t) noexcept nogil                 # the stalled and the deferred ones
+cdef void transport_continue(Transport* t) noexcept nogil                 # the stalled and the deferred ones
 # work N20, tls TL3, and the doomed ones.
 cdef void transport_end_turn(Transport* t) noexcept nogil
 # memory N13, and once in a while who is idle; with each tick.

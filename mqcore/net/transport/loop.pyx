@@ -27,7 +27,7 @@ from mqcore.net.transport.connections cimport (
     connection_add,
     connection_close,
     connection_hang_up,
-    connection_settle,
+    connection_admit,
     connection_watch,
 )
 from mqcore.net.transport.handshakes cimport (
@@ -182,7 +182,7 @@ cdef void accept_some(Transport* t, int listener) noexcept nogil:
             read_some(t, c)
             c = connection_find(t, id)
             if c != NULL:
-                c.settled = c.heard
+                c.admitted = c.heard
                 connection_watch(t, c)
 
 
@@ -229,7 +229,7 @@ cdef void serve_newcomers(Transport* t, int64_t end) noexcept nogil:
             one_event(t, ready[i].data.u64, ready[i].events)
             c = connection_find(t, ready[i].data.u64)
             if c != NULL and c.heard:
-                connection_settle(t, c)
+                connection_admit(t, c)
         if count <= 0:
             return
 
@@ -363,7 +363,7 @@ cdef void work_deferred(Transport* t) noexcept nogil:
     t.slice = 0
 
 
-cdef void transport_go_on(Transport* t) noexcept nogil:
+cdef void transport_continue(Transport* t) noexcept nogil:
     if t.stalled.count:
         retry_stalled(t)
     if t.deferred.count:

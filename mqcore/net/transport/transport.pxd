@@ -132,7 +132,7 @@ cdef struct Connection:                # its owner may have it begin a larger st
     int64_t output_capacity
     uint32_t interest                  # what epoll watches now
     bint heard                         # work N20: one of its frames was handled
-    bint settled                       # work N20: it is not a new one any more
+    bint admitted                      # work N20: it is not a new one any more
     int32_t owed                       # N8: one-way requests of it that the rooms above have yet to do
     int32_t postponed                  # what the rooms above do in its next slice; 0: nothing
     int64_t sent                       # bytes, ever
@@ -289,7 +289,7 @@ cdef inline void crowd_works(Transport* t, int64_t work) noexcept nogil:
 
 cdef inline int watcher(const Transport* t, const Connection* c) noexcept nogil:
     """The epoll that it is in (work N20)."""
-    return t.epoll if c.settled else t.newcomers
+    return t.epoll if c.admitted else t.newcomers
 
 
 cdef inline bint takes_output(const Transport* t, const Connection* c) noexcept nogil:

@@ -220,7 +220,7 @@ def read_part(
             yield _damaged(store, raw, min(further, stop) if further >= 0 else stop)
             if not 0 <= further < stop:
                 return
-            raw.go_on(further)
+            raw.continue_from(further)
 
 
 def _damaged(store: StoreAtRest, raw: RawRecords, further: int) -> Trouble:
@@ -277,7 +277,7 @@ def _end(store: StoreAtRest) -> tuple[int, int]:
             further = judge.further(raw.position, raw.last_time_ms)
             if further < 0:
                 return raw.position, raw.result
-            raw.go_on(further)
+            raw.continue_from(further)
     return limit, ParseResult.PARSE_BLANK
 
 

@@ -192,7 +192,7 @@ cdef class Vectors:
     cdef readonly bytes fault_position, fault_field, fault_value
 
 
-cdef bytes taken(Rows* r, int number):
+cdef bytes vector_bytes(Rows* r, int number):
     return PyBytes_FromStringAndSize(<const char*>r.vectors[number].bytes, r.vectors[number].length)
 
 
@@ -203,14 +203,14 @@ cdef Vectors made_of(Rows* r):
     made.count = r.vectors[V_POSITION].length // 8
     made.key_count = r.vectors[V_KEY_POSITION].length // 8
     made.fault_count = r.findings.kept
-    made.position, made.size = taken(r, V_POSITION), taken(r, V_SIZE)
-    made.queue_id, made.queue_offset = taken(r, V_QUEUE_ID), taken(r, V_QUEUE_OFFSET)
-    made.tags_code, made.delivery = taken(r, V_TAGS_CODE), taken(r, V_DELIVERY)
-    made.store_time, made.side = taken(r, V_STORE_TIME), taken(r, V_SIDE)
-    made.body_length = taken(r, V_BODY)
-    made.topic, made.topic_ends = taken(r, V_TOPIC), taken(r, V_TOPIC_ENDS)
-    made.key_position, made.key_hash = taken(r, V_KEY_POSITION), taken(r, V_KEY_HASH)
-    made.key_time = taken(r, V_KEY_TIME)
+    made.position, made.size = vector_bytes(r, V_POSITION), vector_bytes(r, V_SIZE)
+    made.queue_id, made.queue_offset = vector_bytes(r, V_QUEUE_ID), vector_bytes(r, V_QUEUE_OFFSET)
+    made.tags_code, made.delivery = vector_bytes(r, V_TAGS_CODE), vector_bytes(r, V_DELIVERY)
+    made.store_time, made.side = vector_bytes(r, V_STORE_TIME), vector_bytes(r, V_SIDE)
+    made.body_length = vector_bytes(r, V_BODY)
+    made.topic, made.topic_ends = vector_bytes(r, V_TOPIC), vector_bytes(r, V_TOPIC_ENDS)
+    made.key_position, made.key_hash = vector_bytes(r, V_KEY_POSITION), vector_bytes(r, V_KEY_HASH)
+    made.key_time = vector_bytes(r, V_KEY_TIME)
     memset(&positions, 0, sizeof(Vector))
     memset(&fields, 0, sizeof(Vector))
     memset(&values, 0, sizeof(Vector))

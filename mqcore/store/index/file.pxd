@@ -4,7 +4,7 @@
 #   I2  A record at a position below `end_position` of the newest file is indexed already; the one
 #       exactly there may be in part, and its keys are looked for before they are added.
 #   I3  Slots lie all over the file: a key that is noted is added KEYS_WAITING later, when the processor
-#       has brought its slot. All are in the file behind index_settle, in their order; when it fails those that
+#       has brought its slot. All are in the file behind index_add_noted, in their order; when it fails those that
 #       wait are forgotten, and who notes their records again has each key once (I2).
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -28,7 +28,7 @@ cdef struct KeyIndex:
     int64_t keys_count
     int failure
     int64_t noted                     # I3: keys, since the file was opened ...
-    int64_t settled                   # ... and those of them that do not wait
+    int64_t added                     # ... and those of them that do not wait
     WaitingKey waiting[KEYS_WAITING]
     char path[LOG_PATH_MAX]
     char folder[LOG_PATH_MAX]
@@ -41,7 +41,7 @@ cdef int64_t index_end(KeyIndex* index) noexcept nogil                    # I2; 
 # One key, to be added soon (I3); hash as store.md 4.2, maybe_there: its record is the one of I2. 0 or errno.
 cdef int index_note(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
                     bint maybe_there) noexcept nogil
-cdef int index_settle(KeyIndex* index) noexcept nogil                     # 0 or errno
+cdef int index_add_noted(KeyIndex* index) noexcept nogil                     # 0 or errno
 cdef int32_t index_hash(const uint8_t* topic, int32_t topic_length, const uint8_t* key,
                         int32_t key_length) noexcept nogil
 cdef int index_sync(KeyIndex* index) noexcept nogil

@@ -90,7 +90,7 @@ cdef int index_open(KeyIndex* index, const char* folder, int32_t slots,
     index.allocated = 0
     index.keys_count = 0
     index.failure = 0
-    index.noted = index.settled = 0
+    index.noted = index.added = 0
     strncpy(index.folder, folder, LOG_PATH_MAX - NAME_ROOM)
     index.folder[LOG_PATH_MAX - NAME_ROOM] = 0
     return 0
@@ -272,15 +272,15 @@ cdef int add(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time
 
 cdef int add_oldest(KeyIndex* index) noexcept nogil:
     """0: it does not wait any more, or errno."""
-    cdef WaitingKey* key = &index.waiting[index.settled & (KEYS_WAITING - 1)]
+    cdef WaitingKey* key = &index.waiting[index.added & (KEYS_WAITING - 1)]
     cdef int error = add(index, key.hash, key.position, key.store_time_ms, key.maybe_there)
-    index.settled += error == 0
+    index.added += error == 0
     return error
 
 
 cdef int index_note(KeyIndex* index, int32_t hash, int64_t position, int64_t store_time_ms,
                     bint maybe_there) noexcept nogil:
-    cdef int error = add_oldest(index) if index.noted - index.settled == KEYS_WAITING else 0
+    cdef int error = add_oldest(index) if index.noted - index.added == KEYS_WAITING else 0
     if error:
         return error
     index.waiting[index.noted & (KEYS_WAITING - 1)] = WaitingKey(
@@ -291,11 +291,11 @@ cdef int index_note(KeyIndex* index, int32_t hash, int64_t position, int64_t sto
     return 0
 
 
-cdef int index_settle(KeyIndex* index) noexcept nogil:
+cdef int index_add_noted(KeyIndex* index) noexcept nogil:
     cdef int error = 0
-    while error == 0 and index.settled < index.noted:
+    while error == 0 and index.added < index.noted:
         error = add_oldest(index)
-    index.settled = index.noted
+    index.added = index.noted
     return error
 
 

@@ -37,5 +37,5 @@ cdef void appender_close(Appender* a) noexcept nogil                    # lets g
 cdef int64_t appender_turn(Appender* a) noexcept nogil                  # records taken
 cdef bint appender_has_work(Appender* a) noexcept nogil
 # What came before is in the file, between two turns; False: it is not, the file refuses it.
-cdef bint appender_settle(Appender* a) noexcept nogil
+cdef bint appender_drain(Appender* a) noexcept nogil
 cdef void appender_finish(Appender* a) noexcept nogil                   # writes and syncs the rest

@@ -79,7 +79,7 @@ from mqcore.store.log.put_results cimport producer_wake, results_mark, results_p
 from mqcore.store.log.queue_offsets cimport give_back_offsets, use_offset
 from mqcore.store.log.raw cimport RAW_RECORDS_MAX, RawBytes, may_begin, raw_look, raw_use_offsets
 from mqcore.store.log.replica_gate cimport gate_end, gate_give_up, gate_ring, gate_turn, gate_wait_ms
-from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_settle
+from mqcore.store.log.transient_pool cimport pool_at, pool_has_room, pool_put, pool_drain
 from mqcore.store.queue.lives cimport is_lives_topic, is_marker, lives_end, lives_tell
 from mqcore.store.queue.multi_dispatch cimport MULTI_NAMES_MAX, multi_prepare
 from mqcore.store.queue.place cimport queue_of
@@ -95,7 +95,7 @@ cdef enum:
     RING_BYTES_MAX = 1 << 18          # ... from one producer, so that no other waits long
     AS_IT_CAME_BYTES = 32 << 10       # raw requests from here on are not gathered in staging
     USED_CAPACITY = 65536
-    SETTLE_MS_MAX = 1000
+    DRAIN_MS_MAX = 1000
 
 
 cdef int appender_open(Appender* a, Shm* shm, FlushService* service, GroupCommit* group,
@@ -208,7 +208,7 @@ cdef void fail_results(Appender* a, int status) noexcept nogil:
         a.result_kept[p] = a.results[p].position
 
 
-cdef bint commit(Appender* a) noexcept nogil:
+cdef bint append_staged(Appender* a) noexcept nogil:
     """Write what is staged. On failure the staged records of this turn never were."""
     cdef int error, p
     if a.staged == 0:
@@ -243,7 +243,7 @@ cdef bint roll(Appender* a) noexcept nogil:
     cdef uint8_t blank[BLANK_SIZE_MIN]
     cdef int64_t rest = a.base + a.segment_size - a.position
     cdef int error = 0
-    if not commit(a):
+    if not append_staged(a):
         return False
     if a.pool != NULL:
         return roll_in_pool(a)
@@ -282,7 +282,7 @@ cdef int end_lives(Appender* a, const uint8_t* bytes, int64_t size) noexcept nog
     """End the lives that staged records end: they are in the file now (lives QL3); PutStatus."""
     cdef RecordView record
     cdef int64_t done = 0
-    if not commit(a):
+    if not append_staged(a):
         return PUT_DISK_FAILED if a.unwiped else PUT_SERVICE_NOT_AVAILABLE
     while done < size and record_parse(bytes + done, size - done, &record) == PARSE_RECORD:
         if is_marker(&record) and lives_end(a.shm, &record, True, False):
@@ -306,12 +306,12 @@ cdef int stage(Appender* a, const AppendHead* head, const uint8_t* records, Appe
     if status != PUT_OK:
         return status
     ends_lives = is_lives_topic(records + head.topic_start, head.topic_length)
-    if ends_lives and not commit(a):
+    if ends_lives and not append_staged(a):
         return PUT_SERVICE_NOT_AVAILABLE
     if head.bytes_total + BLANK_SIZE_MIN > a.segment_size or head.record_count < 1:
         return PUT_MESSAGE_ILLEGAL
     if (a.pool == NULL and (a.staged + head.bytes_total > a.staging_capacity or a.in_ring != NULL)
-            and not commit(a)):
+            and not append_staged(a)):
         return PUT_SERVICE_NOT_AVAILABLE
     if not fits_segment(a, head.bytes_total) and not roll(a):
         return roll_status(a)
@@ -371,7 +371,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
         store_i64_release(&a.shm.log.first, position)
     if a.pool == NULL and (a.staged + raw.size > a.staging_capacity or as_it_came
                            or a.in_ring != NULL
-                           or a.used_count + raw.uses > a.used_capacity) and not commit(a):
+                           or a.used_count + raw.uses > a.used_capacity) and not append_staged(a):
         return PUT_SERVICE_NOT_AVAILABLE
     if a.base < 0 and not roll(a):
         return roll_status(a)
@@ -390,7 +390,7 @@ cdef int stage_raw(Appender* a, const AppendHead* head, const uint8_t* bytes,
     result.log_position = position
     result.record_count = raw.count
     if raw.ends_lives:                                                                   # lives QL3
-        if not commit(a):
+        if not append_staged(a):
             return PUT_DISK_FAILED if a.unwiped else PUT_SERVICE_NOT_AVAILABLE
         raw_use_offsets(a, bytes, &raw)
         a.used_count = 0
@@ -533,7 +533,7 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
         taken += take(a, p)
     trace_stamp(&a.tracer, 1)
     gate_ring(a.gate, a.waiting)                                        # replica_gate G11
-    commit(a)
+    append_staged(a)
     trace_stamp(&a.tracer, 2)
     if a.flush_mode == FLUSH_SYNC and a.position != position:
         if a.waiting == 0 and a.gate == NULL:
@@ -561,8 +561,8 @@ cdef int64_t appender_turn(Appender* a) noexcept nogil:
     return taken
 
 
-cdef bint appender_settle(Appender* a) noexcept nogil:
-    return commit(a) and (a.pool == NULL or pool_settle(a.pool, SETTLE_MS_MAX))
+cdef bint appender_drain(Appender* a) noexcept nogil:
+    return append_staged(a) and (a.pool == NULL or pool_drain(a.pool, DRAIN_MS_MAX))
 
 
 cdef bint appender_has_work(Appender* a) noexcept nogil:
@@ -583,7 +583,7 @@ cdef bint appender_has_work(Appender* a) noexcept nogil:
 cdef void appender_finish(Appender* a) noexcept nogil:
     cdef int64_t position = a.position
     cdef int p
-    commit(a)
+    append_staged(a)
     if a.fd >= 0 and a.position != position and a.flush_mode == FLUSH_SYNC:
         make_durable(a)
     if a.pool == NULL:

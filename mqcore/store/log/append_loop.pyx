@@ -32,7 +32,7 @@ from mqcore.store.log.append cimport (
     appender_finish,
     appender_has_work,
     appender_open,
-    appender_settle,
+    appender_drain,
     appender_turn,
 )
 from mqcore.store.log.appender cimport (
@@ -297,8 +297,8 @@ cdef class AppendLoop:
         """
         cdef bint settled
         with nogil:
-            settled = appender_settle(self.a)
-        return self.a.position if settled else -1
+            drained = appender_drain(self.a)
+        return self.a.position if drained else -1
 
     cdef void report(self, WorkerSlot* slot) noexcept nogil:
         slot.figures[FIGURE_APPENDS] = self.a.appends_count

@@ -32,7 +32,7 @@ cdef struct FlushService:
     int64_t made                      # start of the last segment that was made ahead. The service
     Handover segments[HANDOVER_PLACES]
     int32_t handed                    # the appender
-    int32_t taken                     # the service
+    int32_t consumed                     # the service
     int32_t hurry                     # no room for a segment: sync now. Who hands over
     int32_t stop                      # the process; then it writes to the bell
     int bell                          # eventfd that ends a sleep

@@ -43,7 +43,7 @@ cdef void flush_service_open(FlushService* service, LogState* state, Latency* ti
     service.least_bytes = least_bytes
     service.thorough_interval_ms = thorough_interval_ms
     service.handed = 0
-    service.taken = 0
+    service.consumed = 0
     service.stop = 0
     service.hurry = 0
     service.bell = bell_make()
@@ -52,9 +52,9 @@ cdef void flush_service_open(FlushService* service, LogState* state, Latency* ti
 
 
 cdef void flush_service_close(FlushService* service) noexcept nogil:
-    while service.taken < service.handed:
-        close_both(&service.segments[service.taken % HANDOVER_PLACES])
-        service.taken += 1
+    while service.consumed < service.handed:
+        close_both(&service.segments[service.consumed % HANDOVER_PLACES])
+        service.consumed += 1
     bell_close(service.bell)
     free(service.folders)
 
@@ -68,7 +68,7 @@ cdef int flush_hand_over(FlushService* service, int fd, int checksums_fd,
                          int64_t base) noexcept nogil:
     cdef Handover* place = &service.segments[service.handed % HANDOVER_PLACES]
     cdef int error
-    if service.handed - load_i32_acquire(&service.taken) >= HANDOVER_PLACES:
+    if service.handed - load_i32_acquire(&service.consumed) >= HANDOVER_PLACES:
         store_i32_release(&service.hurry, 1)
         bell_ring(service.bell)
         return EAGAIN
@@ -89,8 +89,8 @@ cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
     """Sync every segment with bytes below target; the ones left behind are closed."""
     cdef Handover* segment
     cdef int64_t began_us
-    while service.taken < load_i32_acquire(&service.handed):
-        segment = &service.segments[service.taken % HANDOVER_PLACES]
+    while service.consumed < load_i32_acquire(&service.handed):
+        segment = &service.segments[service.consumed % HANDOVER_PLACES]
         if segment.base >= target:
             return True
         service.flushes += 1
@@ -104,7 +104,7 @@ cdef bint sync_up_to(FlushService* service, int64_t target) noexcept nogil:
         if target < segment.base + service.segment_size:
             return True
         close_both(segment)
-        store_i32_release(&service.taken, service.taken + 1)
+        store_i32_release(&service.consumed, service.consumed + 1)
     return True
 
 

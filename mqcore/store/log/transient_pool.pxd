@@ -78,7 +78,7 @@ cdef inline uint8_t* pool_at(TransientPool* pool, int64_t position) noexcept nog
 cdef bint pool_has_room(TransientPool* pool, int64_t end) noexcept nogil        # up to position end
 cdef bint pool_end_segment(TransientPool* pool, int64_t base, int64_t end) noexcept nogil
 cdef void pool_put(TransientPool* pool, int64_t end, int64_t store_time_ms) noexcept nogil
-cdef bint pool_settle(TransientPool* pool, int64_t wait_ms) noexcept nogil      # all committed?
+cdef bint pool_drain(TransientPool* pool, int64_t wait_ms) noexcept nogil      # all committed?
 
 # -- the commit thread -----------------------------------------------------------------------------
 cdef void pool_run(TransientPool* pool) noexcept nogil                          # until stop

@@ -63,7 +63,7 @@ cdef enum:
     RETRY_MS = 200                    # after a write that failed
     BEHIND_MS = 5                     # while the flush service has no room for another segment
     STOP_RETRY_MS = 100
-    SETTLE_US = 200
+    DRAIN_LOOK_US = 200
 
 cdef int64_t AWAKE = (<int64_t>1 << 62)
 
@@ -162,14 +162,14 @@ cdef void pool_put(TransientPool* pool, int64_t end, int64_t store_time_ms) noex
     wake_if(pool, end)
 
 
-cdef bint pool_settle(TransientPool* pool, int64_t wait_ms) noexcept nogil:
+cdef bint pool_drain(TransientPool* pool, int64_t wait_ms) noexcept nogil:
     cdef int64_t end_ms = steady_ms() + wait_ms
     while load_i64_acquire(&pool.shm.log.published) < pool.written:
         if steady_ms() >= end_ms:
             return False
         store_i32_release(&pool.hurry, 1)
         bell_ring(pool.bell)
-        usleep(SETTLE_US)
+        usleep(DRAIN_LOOK_US)
     return True
 
 

@@ -74,7 +74,7 @@ from mqcore.store.index.file cimport (
     index_hash,
     index_note,
     index_open,
-    index_settle,
+    index_add_noted,
     index_sync,
     index_use,
 )
@@ -181,7 +181,7 @@ cdef void tell(Dispatcher* d) noexcept nogil:
 
 
 cdef int end_batch(Dispatcher* d) noexcept nogil:
-    cdef int keys_error = index_settle(&d.index)
+    cdef int keys_error = index_add_noted(&d.index)
     cdef int error = batch_write(&d.batch)
     if error == 0:
         error = keys_error

@@ -71,7 +71,7 @@ class Salvage:
         for folder in changed:
             files.sync_folder(folder)
 
-    def keep(self, name: str, offset: int, length: int) -> str:
+    def save(self, name: str, offset: int, length: int) -> str:
         """
         Copy bytes of a file of the store; what the disk cannot read is zeros. Returns the copy's
         name below the folder.

@@ -138,7 +138,7 @@ class LogRepair:
                 lambda offset, base=base: self._vouched(base + offset))      # type: ignore[misc]
             if found.made == 0:
                 continue
-            kept = self._salvage.keep(name, 0, (self._root / name).stat().st_size)
+            kept = self._salvage.save(name, 0, (self._root / name).stat().st_size)
             self._salvage.tell(name, None, f"{found.made} checksums that are not of these records "
                                            "are made of what those are now", saved=kept)
             for offset in found.kept:
@@ -203,7 +203,7 @@ class LogRepair:
 
     def _resize(self, name: str, length: int, size: int, *, new: bool = False) -> None:
         if length > size:
-            kept = self._salvage.keep(name, size, length - size)
+            kept = self._salvage.save(name, size, length - size)
             self._salvage.tell(name, size, f"{length} bytes, cut to {size}", saved=kept)
         elif not new:
             self._salvage.tell(name, length, f"{length} bytes, made {size} long")
@@ -279,7 +279,7 @@ class LogRepair:
             return False
         kept = None
         if not any(start <= stretch.start < end for start, end in self._made):
-            kept = self._salvage.keep(name, stretch.start - base, length)
+            kept = self._salvage.save(name, stretch.start - base, length)
         self._salvage.tell(
             name, stretch.start - base, f"{what}; {length} bytes are bridged{lost}", saved=kept,
             logPosition=stretch.start, bytes=length,
@@ -365,7 +365,7 @@ class LogRepair:
 
     def _rewrite(self, position: int, raw: bytes, made: bytes) -> bool:
         name, base = self._place(position)
-        kept = self._salvage.keep(name, position - base, len(raw))
+        kept = self._salvage.save(name, position - base, len(raw))
         changed = [at for at in range(len(raw)) if raw[at] != made[at]]
         self._salvage.tell(
             name, position - base, f"the record's bytes {changed[0]} to {changed[-1]} become "

@@ -172,7 +172,7 @@ def _config(salvage: Salvage, name: str) -> None:
         kept, dropped = _sound(name, value)
         if dropped:
             raw = path.read_bytes()
-            saved = salvage.keep(f"{CONFIG}/{each}", 0, len(raw))
+            saved = salvage.save(f"{CONFIG}/{each}", 0, len(raw))
             salvage.tell(f"{CONFIG}/{each}", None, f"members dropped: {'; '.join(dropped)[:2000]}",
                          saved=saved)
             if not salvage.dry:

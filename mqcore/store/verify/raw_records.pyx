@@ -161,7 +161,7 @@ cdef class RawRecords:
             return None
         return PyBytes_FromStringAndSize(<const char*>self.batch, filled), count
 
-    def go_on(self, int64_t position) -> None:
+    def continue_from(self, int64_t position) -> None:
         """Behind what is no record, at the next one."""
         self.position = position
         self.result = PARSE_RECORD

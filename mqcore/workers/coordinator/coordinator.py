@@ -159,7 +159,7 @@ class Coordinator:
         shown = segment.log_state()["dispatched"]
         self._load()
         self._following = self._follower() if settings.has_master else None
-        if self._queues.settling:          # a predecessor has taken over those of what was shown
+        if self._queues.taking_over:          # a predecessor has taken over those of what was shown
             self._known_to = shown
         self._sign = MasterSign(segment)
         tables.hide_others()
@@ -225,9 +225,9 @@ class Coordinator:
         Topics of messages that consumers see by now; again, when they see all messages
         (leadership FO10).
         """
-        settling = self._queues.settling
+        taking_over = self._queues.taking_over
         self._broker.take_over_topics(self._known_to, self._now_ms())
-        if not settling:
+        if not taking_over:
             self._known_to = -1
 
     def _adopt(self, address: str, ha_address: str) -> None:
@@ -256,7 +256,7 @@ class Coordinator:
         ticking.add_done_callback(self._on_last_tick)
         beside = [loop.create_task(self._keep_registered())]
         if self._following is not None:
-            self._follows_on = loop.create_task(self._following.keep())
+            self._follows_on = loop.create_task(self._following.run())
             self._follows_on.add_done_callback(self._on_last_tick)
             beside.append(self._follows_on)
         self._drain()                    # input of the time without a coordinator
@@ -342,7 +342,7 @@ class Coordinator:
         self._take_checks()
         self._own.push()
         self._rings.gather(False)
-        self._rings.say_taken()
+        self._rings.say_done()
         self._rings.push_waiting()
         if self._segment.stop_requested(COORDINATOR.slot):
             self._stopping.set()
@@ -429,7 +429,7 @@ class Coordinator:
             self._segment.beat(COORDINATOR.slot, self._now_ms())
             self._figures.put("longest_turn_us", int(1e6 * self._turns.longest_s))
             self._broker.tick(self._now_ms())
-            if self._known_to >= 0 and not self._queues.settling:
+            if self._known_to >= 0 and not self._queues.taking_over:
                 self._take_over_topics()
             for name, count in self._broker.core.counts.items():
                 self._figures.put(name, count)

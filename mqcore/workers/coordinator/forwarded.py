@@ -50,7 +50,7 @@ class ForwardedRequests:
             command.body = item.body or command.body     # a long one is not copied
         except wire.FrameError as error:
             log.warning("connection from %s closed: %s", item.remote, error)
-            self._rings.taken(item.connection, item.shares, item.size)
+            self._rings.count_done(item.connection, item.shares, item.size)
             self._rings.drop(item.connection, item.parked)
             self._rings.close(item.connection)
             return None
@@ -116,19 +116,19 @@ class ForwardedRequests:
                 return
             outcome = outcome.outcome
         if isinstance(outcome, Redo):
-            self._rings.taken(item.connection, item.shares, item.size)
+            self._rings.count_done(item.connection, item.shares, item.size)
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
             return
         parts = None if outcome is None or item.repeated else answer_parts(request, outcome)
         if parts is None:
             self._finish_unanswered(item)
             return
-        self._rings.taken(item.connection, item.shares, item.size)
+        self._rings.count_done(item.connection, item.shares, item.size)
         self._rings.send_parts(item.connection, parts, item.parked)
         self.urgent_said |= item.urgent
 
     def _finish_unanswered(self, item: Forwarded) -> None:
-        self._rings.taken(item.connection, item.shares, item.size)
+        self._rings.count_done(item.connection, item.shares, item.size)
         if item.parked:
             self._rings.drop(item.connection, item.parked)
 

@@ -55,7 +55,7 @@ class Registrar:
         self._registrations = Registration(ConnectionPool(tls=self._context), signing.sign)
         self._on_ordered = on_ordered
         self._watch = Watch(lambda: self._outgoing, signing.current,
-                            lambda: pen.want(LEADERSHIP_FOLLOWS, 0))
+                            lambda: pen.request(LEADERSHIP_FOLLOWS, 0))
         self._tasks: set[asyncio.Task[int]] = set()
         self._over = False                 # the broker has begun to unregister
 
@@ -120,7 +120,7 @@ class Registrar:
     def is_overtaken(self) -> bool:
         """Whether another broker has taken over from this master, without an election."""
         return (not self.settings.failover.enable
-                and self._pen.wanted[0] == LEADERSHIP_FOLLOWS)
+                and self._pen.requested[0] == LEADERSHIP_FOLLOWS)
 
     @property
     def leads_elected(self) -> bool:

@@ -80,8 +80,8 @@ class SharedQueues:
         return _end(self._lives.state(number)) if number >= 0 else 0
 
     @property
-    def settling(self) -> bool:
-        return self._gate.settling
+    def taking_over(self) -> bool:
+        return self._gate.taking_over
 
     @property
     def alone(self) -> bool:

@@ -122,13 +122,13 @@ class Elections:
     @property
     def called(self) -> int:
         """The epoch that this broker is to lead in and does not; 0: none."""
-        (state, epoch), (role, _) = self._pen.wanted, self._pen.role
+        (state, epoch), (role, _) = self._pen.requested, self._pen.role
         return epoch if state == LEADERSHIP_LEADS != role and not self.is_ending else 0
 
     def lose(self) -> bool:
         """Whether it has just lost the election in which it leads: it takes no messages then."""
         role = self._pen.role
-        if role[0] != LEADERSHIP_LEADS or role == self._pen.wanted:
+        if role[0] != LEADERSHIP_LEADS or role == self._pen.requested:
             return False
         self._lost_at = time.monotonic()
         self._pen.become(LEADERSHIP_FOLLOWS, role[1])

@@ -110,7 +110,7 @@ class Failover:
         settings = self._settings
         self._names = Names.of(settings.broker.cluster, settings.broker.name)
         leads = self._pen.role[1] if self._pen.leads else 0
-        state, claimed = self._pen.wanted
+        state, claimed = self._pen.requested
         self._election = Election(
             self._names,
             Me(settings.broker.id, settings.advertised_addr, settings.ha_addr,
@@ -122,7 +122,7 @@ class Failover:
         self._epoch, self._epochs_stamp = 0, (0, 0)
         if not leads:
             self._pen.hold_until(0)
-            self._pen.want(LEADERSHIP_FOLLOWS, 0)
+            self._pen.request(LEADERSHIP_FOLLOWS, 0)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
@@ -241,7 +241,7 @@ class Failover:
     # -- this broker -------------------------------------------------------------------------------
 
     def _here(self) -> Here:
-        role, taken = self._pen.role, self._pen.taken        # first, so that the rest is no older
+        role, applied = self._pen.role, self._pen.applied  # first, so that the rest is no older
         replicated, log_state = self._gate.replicated, self._segment.log_state()
         now_ms, end = time.monotonic_ns() // 1_000_000, log_state["published"]
         unable = self._storing.look(
@@ -255,7 +255,7 @@ class Failover:
             end, replicated, self._pen.begun,
             {member: Report(acked, even_ms, heard_ms > 0)
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
-            taken, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED,
+            applied, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED,
             min(log_state["flushed"], max(replicated, self._gate.told)),
             log_state["first"], self._look_at_ages(now_ms) if role[1] else 0)
 
@@ -307,7 +307,7 @@ class Failover:
         if words.former != self._pen.former:
             self._pen.follow_up(words.former)
         if words.shown > self._gate.told:
-            self._gate.keep(words.shown)
+            self._gate.show_below(words.shown)
         if words.deadline_ns != self._pen.deadline_ns:
             self._pen.hold_until(words.deadline_ns)
         leader = words.leader
@@ -318,8 +318,8 @@ class Failover:
             self._pen.say_leader(*said[0], said[1], said[2])
         wanted = ((LEADERSHIP_LEADS, words.leads) if words.leads
                   else (LEADERSHIP_FOLLOWS, words.epoch))
-        if wanted != self._pen.wanted:
-            self._pen.want(*wanted)
+        if wanted != self._pen.requested:
+            self._pen.request(*wanted)
         self._words = words
         self._log(words, before)
 

@@ -190,7 +190,7 @@ def _write(settings: Settings, standing: Standing) -> None:
         log.warning("%s: this broker follows all the same", error)
 
 
-def taken(settings: Settings, segment: Segment, last: LastRun,
+def begin_run(settings: Settings, segment: Segment, last: LastRun,
           tls: TlsSettings | None = None) -> bool:
     """
     Who leads has its epoch before the first message of the run, and consumers see what it begins
@@ -207,7 +207,7 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
             _ask_others(settings, before, log_state["published"], tls)
         except StandingError as error:
             log.error("%s; %s", error, UNTIL_STARTED)
-            LeadershipPen(segment).want(LEADERSHIP_FOLLOWS, 0)
+            LeadershipPen(segment).request(LEADERSHIP_FOLLOWS, 0)
         else:
             with epochs.held(root):
                 before = epochs.read(root)
@@ -226,7 +226,7 @@ def taken(settings: Settings, segment: Segment, last: LastRun,
         return True
     begun = before is not None and before.history != standing.history
     led_before = before is not None and before.state is State.LEADS
-    ReplicaPen(segment).keep(standing.history.last.start if begun and not led_before
+    ReplicaPen(segment).show_below(standing.history.last.start if begun and not led_before
                              else standing.history.taken_over)
     if begun:
         log.warning("epoch %d begins at log position %d: %s", standing.history.last.number,

@@ -187,7 +187,7 @@ class Following:
         """Since the end of the last whole round; -1: there was none."""
         return int(1000 * (time.monotonic() - self._done_at)) if self._done_at else -1
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Ask, and ask again; to be cancelled."""
         while True:
             began, worked = time.monotonic(), time.thread_time()

@@ -267,8 +267,8 @@ class HaSlave:
         self._slots.put("followed_epoch", theirs.history.last.number)
         # who was elected may not show yet what its epoch began with, and says when it does
         # (leadership FO10)
-        ReplicaPen(self._segment).keep(theirs.history.taken_over if self._pen is None else 0)
-        self._loop.go_on(asks=theirs.tells and (
+        ReplicaPen(self._segment).show_below(theirs.history.taken_over if self._pen is None else 0)
+        self._loop.follow(asks=theirs.tells and (
             settings.shows_replicated_only or settings.hands_log_on
             or self._pen is not None))                                   # leadership FO13
 

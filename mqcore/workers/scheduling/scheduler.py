@@ -30,7 +30,7 @@ NOTES: dict[int, str] = {
     NoteKind.NOTE_TOO_LARGE: "it is too large for a segment under its real topic's name"}
 END_MS = 2_000                   # for the last results, before the process ends
 TIMER_LEVEL = DELAY_LEVEL_MAX + 1   # in notes
-SETTLE_LOOK_S = 0.02             # whether who was elected shows all that it began with
+TAKING_OVER_LOOK_S = 0.02             # whether who was elected shows all that it began with
 
 log = logging.getLogger("mqcore.scheduler")
 
@@ -179,7 +179,7 @@ class Scheduler:
             file_entries=self._settings.store.queue_file_entry_count,
             delays_ms=self._settings.delay_levels_ms,
             store_root=os.fsencode(self._settings.store_root))
-        if not self._gate.settling:
+        if not self._gate.taking_over:
             self._begin()
 
     def _begin(self) -> None:
@@ -211,8 +211,8 @@ class Scheduler:
 
     def work(self, turn_ms: int) -> None:
         if not self._begun:
-            if self._gate.settling:
-                time.sleep(SETTLE_LOOK_S)
+            if self._gate.taking_over:
+                time.sleep(TAKING_OVER_LOOK_S)
                 return
             self._begin()
         self._loop.run(turn_ms)

@@ -19,7 +19,7 @@ from mqcore.workers.process.output import complain
 
 HOUR_MS = 3_600_000
 END_MS = 2_000                   # for copies that are on their way
-SETTLE_LOOK_MS = 20              # whether who was elected shows all that it began with
+TAKING_OVER_LOOK_MS = 20              # whether who was elected shows all that it began with
 WORD_INTERVAL_S = 60.0           # between two lines that say the same: peers cause them
 
 log = logging.getLogger("mqcore.transaction-check")
@@ -44,7 +44,7 @@ class TransactionChecker:
         self._begun = False
         self._in_round = False
         self._strange = 0
-        self._strange_due = self._refused_due = 0.0
+        self._strange_next_s = self._refused_next_s = 0.0
 
     def start(self) -> None:
         store = self._settings.store
@@ -53,7 +53,7 @@ class TransactionChecker:
             self._segment, self._settings.log_folders.text(), os.fsencode(files.queues),
             file_entries=store.queue_file_entry_count, **times(self._settings))
         self._gate = ReplicaPen(self._segment)
-        if not self._gate.settling:
+        if not self._gate.taking_over:
             self._begin()
 
     def _begin(self) -> None:
@@ -74,8 +74,8 @@ class TransactionChecker:
 
     def work(self, turn_ms: int) -> None:
         if not self._begun:
-            if self._gate.settling:
-                self._check.wait(min(turn_ms, SETTLE_LOOK_MS))
+            if self._gate.taking_over:
+                self._check.wait(min(turn_ms, TAKING_OVER_LOOK_MS))
                 return
             self._begin()
         if not self._in_round:
@@ -96,11 +96,11 @@ class TransactionChecker:
             self._check.round_end(END_MS)
 
     def _report(self) -> None:
-        if self._check.refused and time.monotonic() >= self._refused_due:
-            self._refused_due = time.monotonic() + WORD_INTERVAL_S
+        if self._check.refused and time.monotonic() >= self._refused_next_s:
+            self._refused_next_s = time.monotonic() + WORD_INTERVAL_S
             log.warning("the store takes no writes: undecided transactions are checked later")
-        if self._check.strange > self._strange and time.monotonic() >= self._strange_due:
-            self._strange_due = time.monotonic() + WORD_INTERVAL_S
+        if self._check.strange > self._strange and time.monotonic() >= self._strange_next_s:
+            self._strange_next_s = time.monotonic() + WORD_INTERVAL_S
             log.warning("%d records of transactions are passed over: op records that name no half "
                         "message, or half messages longer than store.message_size_max_bytes",
                         self._check.strange - self._strange)

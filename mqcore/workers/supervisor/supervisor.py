@@ -360,10 +360,10 @@ class Supervisor:
         if self._elections is not None:
             if not self._elections.lose():
                 return
-        elif pen.role == pen.wanted:
+        elif pen.role == pen.requested:
             return
         else:
-            pen.become(*pen.wanted)
+            pen.become(*pen.requested)
         for child in self._children:
             if child.row in (SCHEDULER, TRANSACTION_CHECK):      # what they store is refused
                 child.rests, child.restart_at = True, 0.0
@@ -403,7 +403,8 @@ class Supervisor:
             self._mark_unclean()
         if step is not Start.QUEUES:
             return True
-        if not standing.taken(self._settings, self._segment, self._last, self._kept_tls.settings):
+        if not standing.begin_run(self._settings, self._segment, self._last,
+                                  self._kept_tls.settings):
             return False
         self._look_if_lost()
         may_lead = self._elections is not None or self._leadership.role[0] == LEADERSHIP_NONE

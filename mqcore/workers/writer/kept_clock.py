@@ -65,7 +65,7 @@ class KeptClock:
         self._kept_at_ms = 0
         self._said = ""
 
-    def keep(self, *, last: bool = False) -> None:
+    def save(self, *, last: bool = False) -> None:
         """Write the file if there is something new; last: the run ends."""
         state = self._clock.state()
         now_ms = state["steady"]

@@ -68,7 +68,7 @@ class LogCleanerThread:
         self._stopping.set()
         self._changed.set()
         self._thread.join()
-        self._clock.keep(last=True)
+        self._clock.save(last=True)
 
     def _run(self) -> None:
         began = time.monotonic()
@@ -85,7 +85,7 @@ class LogCleanerThread:
                 if time.monotonic() < next_pass:
                     continue
                 next_pass = time.monotonic() + self._interval_s
-                self._clock.keep()
+                self._clock.save()
                 manual = self._asked()
                 if manual or time.monotonic() >= began + FIRST_PASS_INTERVALS * self._interval_s:
                     self._delete(manual)

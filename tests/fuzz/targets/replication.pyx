@@ -218,7 +218,7 @@ cdef void follow(Taken* taken, const uint8_t* data, int64_t size, int64_t each, 
         at += part
         read_all(taken)
     if slave.fd >= 0:
-        hold(slave.taken + slave.have == slave.next or slave.next < 0,
+        hold(slave.next_position + slave.have == slave.next or slave.next < 0,
              "what came is with the writer, or waits")
         close(slave.fd)
     close(ends[1])

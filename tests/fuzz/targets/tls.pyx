@@ -17,7 +17,7 @@ from mqcore.epoll cimport EPOLL_CTL_ADD, EPOLLIN, epoll_ctl, epoll_event
 from mqcore.layout cimport WorkerSlot
 from mqcore.net.transport.loop cimport (
     transport_end_turn,
-    transport_go_on,
+    transport_continue,
     transport_open,
     transport_read,
     transport_sleep,
@@ -125,7 +125,7 @@ cdef int64_t bytes_came(void* top, Connection* c, uint8_t* data, int64_t length)
 
 cdef void one_turn() noexcept nogil:
     transport_read(transport, transport_sleep(transport, 0))
-    transport_go_on(transport)
+    transport_continue(transport)
     output_flush_all(transport)
     transport_end_turn(transport)
 
