@@ -18,7 +18,7 @@ class ReceivedMessage(StoredRecord):
     topic              the one that it was sent to, also when it comes again
     queue              where it was pulled from; `queue_offset` is its place there
     body               decompressed; raises RecordError when that fails. `body_size` is as stored
-    properties         all of them, a dict of this message
+    properties         all properties, a dict of this message
     reconsume_times    how often it was tried before
     born_timestamp_ms  when it was sent, store_timestamp_ms when it was stored; epoch ms
     """
@@ -44,7 +44,7 @@ class ReceivedMessage(StoredRecord):
 
     @property
     def message_id(self) -> str:
-        """What clients call the message id: UNIQ_KEY, else the broker's id."""
+        """The message id of clients: UNIQ_KEY, else the broker's id."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_message_id
 
     @property
@@ -56,12 +56,12 @@ class ReceivedMessage(StoredRecord):
 
     @property
     def tags(self) -> str | None:
-        """What its sender gave to filter by; None without."""
+        """The tags that its sender gave to filter by; None without."""
         return self.properties.get(names.TAGS)
 
     @property
     def keys(self) -> list[str]:
-        """What its sender gave to find it by."""
+        """The keys that its sender gave to find it by."""
         return self.properties.get(names.KEYS, "").split()
 
     @property

@@ -372,7 +372,7 @@ class Offsets(Groups, Link):
         return settings_of(answer.body).get("useServerSideResetOffset") == "true"
 
     async def _move_members(self, target: Target, group: str, reset: QueueReset) -> None:
-        """Let such a broker move one queue; members hear of it with their next pull."""
+        """Let such a broker move one queue; members learn it with their next pull."""
         await self._ask(target.address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {
             "topic": reset.queue.topic, "group": group, "timestamp": "0", "isForce": "false",
             "queueId": str(reset.queue.queue_id), "offset": str(reset.after)})

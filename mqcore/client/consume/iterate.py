@@ -119,8 +119,8 @@ class AsyncConsumer(Role):
 
     With ack="auto" a message is done when the next one is asked for, the last one when the block is
     left without an exception; that is for one loop. With ack="manual" each message is acked,
-    retried, rejected or `processing()`; that is for any number of tasks. A message without one of
-    these within `handler_timeout` comes again. Messages come at least once.
+    retried, rejected or `processing()`; that is for any number of tasks. A message without such
+    an answer within `handler_timeout` comes again. Messages come at least once.
     """
 
     _kind: type[Handed] = Delivery

@@ -1,10 +1,10 @@
 """One asyncio connection to a broker or name server.
 
-Requests of one turn of the loop leave in one write; nothing is delayed by it. Who waits for an
-answer stands in a table by opaque; one timer serves all deadlines.
+Requests of one turn of the loop leave in one write; nothing is delayed by it. Waiters for
+answers stand in a table by opaque; one timer serves all deadlines.
 
 It belongs to the loop's thread. Another thread that waits for one answer may write its one frame by
-itself (`write_here`): whoever writes to the socket holds the gate. It may read the answer, too
+itself (`write_here`): a writer to the socket holds the gate. It may read the answer, too
 (`read_here`), when it has the turn (`mqcore.client.network.reading`).
 """
 from __future__ import annotations
@@ -38,7 +38,7 @@ log: Final = logging.getLogger("mqcore.client")
 
 
 def cannot_connect(address: str, error: Exception) -> ConnectError:
-    """What a connection that could not be made fails with."""
+    """The error of a connection that could not be made."""
     why = repr(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"its certificate is not believed: {error.verify_message}"
@@ -46,7 +46,7 @@ def cannot_connect(address: str, error: Exception) -> ConnectError:
 
 
 class Call(Waiter):
-    """One request whose answer somebody awaits."""
+    """One request whose answer is awaited."""
 
     def __init__(self, answer: asyncio.Future[Command], deadline: float) -> None:
         self.answer = answer
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write a frame in the thread of the caller, as `sent` does in the loop's.
 
         False: nothing was written, for something else has to be before: frames that wait, the
-        connection's end, a timer for `waiter`. TLS is the loop's alone.
+        connection's end, a timer for `waiter`. TLS is only the loop's.
         """
         with self._gate:
             transport = self._transport
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def left_here(self, opaque: int) -> bool:
         """The thread that wrote a frame with `opaque`, or began to, is gone before it knew the
-        outcome; in the loop. Whether somebody still waits for the answer: the loop tells it."""
+        outcome; in the loop. Whether a waiter for the answer is left: the loop tells it."""
         self._turn.left(opaque)
         self.flush()
         return opaque in self._waiting
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
             self._descriptor = -1
             self._turn.close()
             self.out = bytearray()
-        self._writable.set()            # whoever waits learns that the connection is closed
+        self._writable.set()            # waiters learn that the connection is closed
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -287,7 +287,7 @@ class Connection(asyncio.BufferedProtocol):
         except FrameError as error:
             log.warning("connection to %s closed: %s", self.address, error)
             self.abort()
-        except Exception:               # an answer that nobody had thought of: who waits is told
+        except Exception:               # an unforeseen answer: its waiter is told
             log.exception("an answer of %s could not be read: the connection is closed",
                           self.address)
             self.abort()
@@ -322,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _serve(self, command: Command) -> None:
         if len(self._tasks) >= SERVER_REQUEST_COUNT_MAX:
-            if self.is_writable:        # to who does not read nothing more is said
+            if self.is_writable:        # a peer that does not read gets no answer
                 self._reply(command, response(command, ResponseCode.SYSTEM_BUSY, "client is busy"))
             return
         task = self._loop.create_task(self._handle(command))

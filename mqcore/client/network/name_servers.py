@@ -87,7 +87,7 @@ class NameServers:
             except TimeoutError:
                 failure = ConnectError(f"no connection to name server {address} in time",
                                        broker=address)
-            if self._index == index:            # nobody else moved on meanwhile
+            if self._index == index:            # no other call moved on meanwhile
                 self._index += 1
         assert failure is not None
         raise failure
@@ -145,7 +145,7 @@ async def discover(domain: str, unit_name: str = "", *, timeout: float = 3.0) ->
 
 
 async def _get(host: str, port: int, path: str) -> bytes:
-    """What a server answers to one HTTP/1.0 GET, head and body."""
+    """A server's answer to one HTTP/1.0 GET, head and body."""
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode("ascii"))

@@ -107,7 +107,7 @@ class ConnectionPool:
             return current
 
     async def own_connection(self, address: str, make: Callable[[], P]) -> P:
-        """A connection beside the shared ones, made as they are; the caller closes it.
+        """A connection beside the shared ones, made in the same way; the caller closes it.
 
         make   gives its protocol, which is returned. Raises ConnectError.
         """

@@ -1,15 +1,15 @@
 """Whose turn it is to read a connection: the loop's, or that of a thread that waits for an answer.
 
-A thread that sends one message after the other, and nobody beside it, reads each answer by itself:
+A thread that sends one message after the other, with no sender beside it, reads its answers itself:
 no second thread has to wake up for it. The loop lends the turn when it has seen some such sends,
 and takes it back when something else uses the connection, or the turn was not used for a moment.
 
-- Only who has the turn touches the FrameReader: the loop in LOOP, one thread in THREAD.
+- Only the holder of the turn touches the FrameReader: the loop in LOOP, one thread in THREAD.
 - The turn changes under the connection's gate, and so does what a thread does to `waiting`.
 - A thread takes out the one answer that it waits for, when it says that a message is stored.
-  Whatever else came stays where it is, and the turn goes back: all else is the loop's work.
-- Who waits for an answer while the turn is FREE reads it, or the loop takes the turn back.
-- A signal may raise in a thread wherever it is. Whoever called it tells the loop (`left`) that it
+  Other frames stay where they are, and the turn goes back: they are the loop's work.
+- A waiter reads its answer while the turn is FREE, or the loop takes the turn back.
+- A signal may raise in a thread at any point. Its caller tells the loop (`left`) that the thread
   is gone, and the loop takes the turn that it may still have.
 """
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from mqcore.client.native.answers import FrameReader, Waiter, end_of_socket, readable
 
-LEND_AFTER = 8              # sends in a row that were alone
+LEND_AFTER = 8              # sends in a row without others
 LOOK_S = 0.02               # a turn that was not used for so long, or twice that, goes back
 READ_S_MAX = 1.0            # a thread does not wait for longer: the loop's owner may warn, then
 
@@ -31,7 +31,7 @@ Stored = tuple[int, int, int, str, str, str, bool]
 
 
 class Turn(enum.Enum):
-    """Who reads."""
+    """The reader of a connection."""
 
     LOOP = 0
     FREE = 1                # lent: the next thread that waits
@@ -47,8 +47,8 @@ class ReadingTurn:
         frames: FrameReader, on_turn: Callable[[], None],
     ) -> None:
         """
-        gate     held by whoever writes to the socket; it guards the turn as well
-        waiting  opaque -> who waits for its answer
+        gate     held by the writer to the socket; it guards the turn as well
+        waiting  opaque -> the waiter for its answer
         on_turn  called in the loop when the turn is back: frames may lie in `frames`
         """
         self._loop = loop
@@ -89,7 +89,7 @@ class ReadingTurn:
             self.take_back()
 
     def maybe_lend(self) -> None:
-        """Lend the turn to threads if one has sent alone for a while; in the loop."""
+        """Lend the turn to threads if only one has sent for a while; in the loop."""
         if self._alone_count < LEND_AFTER or self._waiting:
             return
         with self._gate:
@@ -127,7 +127,7 @@ class ReadingTurn:
         """
         The answer to the caller's request, if the turn is free and the answer says `stored`.
 
-        deadline  of the loop's clock. None: the loop tells who waits, `answered` or `failed`
+        deadline  of the loop's clock. None: the loop tells the waiter, `answered` or `failed`
         """
         with self._gate:
             if self._turn is not Turn.FREE or opaque not in self._waiting:

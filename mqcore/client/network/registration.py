@@ -25,7 +25,7 @@ log: Final = logging.getLogger("mqcore.client")
 
 
 class RegisterResult(Struct, frozen=True):
-    """What one name server answered: a slave's master, and the order table (None: no such)."""
+    """One name server's answer: a slave's master, and the order table (None: no such)."""
 
     name_server: str
     master_address: str | None

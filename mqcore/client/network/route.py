@@ -87,7 +87,7 @@ class Routes:
         return list(self._routes)
 
     def knows(self, topic: str) -> bool:
-        """Whether there is a route of it, of which nobody may take messages."""
+        """Whether it has a route, perhaps one without a broker that takes messages."""
         return topic in self._routes
 
     async def refresh(self, topic: str, *, timeout: float = 3.0) -> bool:
@@ -121,7 +121,7 @@ class Routes:
         return changed
 
     def known_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues for sending to `topic` as far as they are known; the caller keeps them."""
+        """The known queues for sending to `topic`; the caller keeps the list."""
         return self._publish.get(topic, [])
 
     async def queues_to_publish(

@@ -85,7 +85,7 @@ class PendingMessage:
 
 
 def confirmation(message: ReceivedMessage, topic: str) -> Message:
-    """What a consumer sends when its work is done and committed: the word that CheckBack waits
+    """A consumer's word that its work is done and committed: the message that CheckBack waits
     for.
 
     message   the one that is done
@@ -261,7 +261,7 @@ class CheckBack:
         try:
             return self._ask(message) is True
         except Exception:               # the application's code: whatever it raises, it cannot tell
-            log.warning("nobody can tell whether message %s to %s is done", message.unique_key,
+            log.warning("it is unknown whether message %s to %s is done", message.unique_key,
                         message.topic, exc_info=True)
             return False
 
@@ -282,7 +282,7 @@ class CheckBack:
             connection.execute(update(table).where(here).values(**values))
 
     def _change(self, row: Row[Any], **values: Any) -> bool:
-        """Change a row if nobody has since it was read."""
+        """Change a row if it has not changed since it was read."""
         table = self._table
         with begin(self._engine) as connection:
             return connection.execute(

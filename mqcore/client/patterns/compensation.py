@@ -1,7 +1,7 @@
 """Compensation: steps that are undone in reverse order when one fails.
 
 That a step begins is committed before it runs; that it is done, in the transaction that its own
-work in the database is in. So a run is resumed where it was, whoever does it. Each claim of a run
+work in the database is in. So any process can resume a run where it was. Each claim of a run
 has a number, its turn; what an earlier turn still does then fails as a whole.
 """
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Compensation:
         trips = Compensation(engine, "trips", [Step("flight", book, cancel), ...])
         trips.start("trip-7", {"to": "Rome"})
 
-    `run` is the job that resumes what crashed; any number of them may run.
+    `run` is the job that resumes crashed runs; any number of jobs may run.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Compensation:
         return self.get(run_id)
 
     def get(self, run_id: str) -> Run:
-        """The run with this `run_id` as it is now. Raises ConfigError when there is none."""
+        """The state of the run with this `run_id`. Raises ConfigError when there is none."""
         row = self._row(run_id)
         return _seen(row, self._step_rows(run_id))
 
@@ -184,11 +184,11 @@ class Compensation:
             try:
                 count += self._resume(row)
             except ConfigError as error:
-                log.error("run %s of %s cannot go on: %s", row.run_id, self._name, error)
+                log.error("run %s of %s cannot continue: %s", row.run_id, self._name, error)
             except Exception as error:      # of one run, and not of the database: others continue
                 if _is_of_database(error):
                     raise
-                log.exception("run %s of %s cannot go on", row.run_id, self._name)
+                log.exception("run %s of %s cannot continue", row.run_id, self._name)
         return count
 
     def run(self, stop: threading.Event, *, interval: float = 5.0) -> None:
@@ -372,7 +372,7 @@ class Compensation:
             self._fence(connection, run, **values)
 
     def _turn_back(self, run: Row[Any], error: str, due_ms: int | None = None) -> int:
-        """From now on it is undone, by who has the next turn: its number. Raises _Lost."""
+        """From now on the next turn undoes it; returns that turn's number. Raises _Lost."""
         with begin(self._engine) as connection:
             self._fence(connection, run, state=RunState.UNDOING.value, turn=run.turn + 1,
                         error=error[:ERROR_CHARACTERS_MAX], changed_ms=now_ms(),

@@ -84,7 +84,7 @@ class Outbox:
         key   messages of one topic and key are sent in the order of their transactions, to the
               queue that `shard=key` has. In PostgreSQL the transactions of a key go one after the
               other from here on; one with several keys should add them in a fixed order, else two
-              may wait for each other (the database ends one of them). None: no order
+              may wait for each other (the database ends one). None: no order
         With asyncio: `await connection.run_sync(lambda c: outbox.add(c, message))`. Raises
         ConfigError, SQLAlchemyError.
         """
@@ -153,9 +153,9 @@ class Outbox:
     ) -> list[Row[Any]]:
         """Of the relay: the next unsent rows behind a number, in order.
 
-        without_topics, without   topics and rows that are left alone
+        without_topics, without   topics and rows that are passed over
         None whose topic and key has an unsent row up to that number (it failed, or was committed
-        since), or before it a parked one or one that is left alone.
+        since), or before it a parked one or one that is passed over.
         """
         table = self._table
         before = table.alias("before")
@@ -185,7 +185,7 @@ class Outbox:
                 .values(state=SENT, changed_ms=now_ms(), error=None))
 
     def refused(self, rows: Iterable[Row[Any]], error: str, refusals_max: int) -> list[int]:
-        """Of the relay: brokers, or the client, will not have these; the numbers of those that are
+        """Of the relay: brokers, or the client, will not have these; the numbers of rows that are
         parked now."""
         last: list[int] = []
         others: list[int] = []

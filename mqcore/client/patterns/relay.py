@@ -1,4 +1,4 @@
-"""The relay of an outbox: one of them at a time sends, the others look on."""
+"""The relay of an outbox: one relay at a time sends, the others look on."""
 from __future__ import annotations
 
 import logging
@@ -38,7 +38,7 @@ from mqcore.client.patterns.tables import (
 )
 
 BACKOFF_MAX_S = 30.0
-RESTS_MAX = 1_000               # topics and messages that failed and are left alone, each
+RESTS_MAX = 1_000               # topics and messages that failed and rest, each
 PASS_ROWS_MAX = 10_000
 SYSTEM_ERROR = 1                # the code of answers that do not say whose fault it is
 UNKNOWN_MAX = 20                # such answers without a message stored: the brokers are away
@@ -49,7 +49,7 @@ log: Final = logging.getLogger("mqcore.client.patterns")
 @dataclass(slots=True)
 class _Outcome:
     """
-    What became of rows of one topic, by their numbers.
+    The outcome of rows of one topic, by their numbers.
 
     stored   brokers have them
     failed   each for itself: others of the topic may be stored
@@ -65,8 +65,8 @@ class Lease:
     """
     A row that one owner at a time holds.
 
-    The holder counts its `beat` up. Who sees it stand still for `seconds`, by the clock that is
-    never set, takes the row: no two machines' clocks are compared.
+    The holder counts its `beat` up. A relay that sees it stand still for `seconds`, by a
+    clock that is never set, takes the row: no two machines' clocks are compared.
     """
 
     def __init__(self, engine: Engine, table: Table, name: str, seconds: float,
@@ -120,14 +120,14 @@ class Lease:
 
 
 class Rests:
-    """What failed, each left alone for a while: twice as long each time, up to BACKOFF_MAX_S."""
+    """Failed topics and rows. Each rests, twice as long each time, up to BACKOFF_MAX_S."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._found: dict[Any, tuple[float, float]] = {}    # until when, and how long
 
     def failed(self, what: str | int, interval: float) -> None:
-        """It is left alone for 2 `interval` seconds, or twice as long as the last time."""
+        """It rests for 2 `interval` seconds, or twice as long as the last time."""
         last = self._found.pop(what, (0.0, interval))[1]
         pause = min(2 * last, max(interval, BACKOFF_MAX_S))
         if len(self._found) >= RESTS_MAX:
@@ -139,7 +139,7 @@ class Rests:
         self._found.pop(what, None)
 
     def now(self) -> list[Any]:
-        """What is left alone just now, in no order."""
+        """Topics and rows that rest just now, in no order."""
         time_s = self._clock()
         return [what for what, (until, _) in self._found.items() if until > time_s]
 
@@ -350,7 +350,7 @@ def _heads(rows: Iterable[Row[Any]]) -> list[Row[Any]]:
 
 
 def _shard(row: Row[Any]) -> str:
-    """What its queue is chosen by: without an order key any will do."""
+    """The text that its queue is chosen by: without an order key any will do."""
     return str(row.message_id if row.order_key is None else row.order_key)
 
 

@@ -1,4 +1,4 @@
-"""What applications say of the steps of a compensation, and see of its runs."""
+"""Steps of a compensation, as applications define them, and its runs, as they see them."""
 from __future__ import annotations
 
 import json
@@ -54,7 +54,7 @@ class Step:
     One step.
 
     name   recorded with the run: it stays when the program changes
-    do     its work; what it returns is kept (as JSON). What it raises has the run undone. After a
+    do     its work; its result is kept (as JSON). An exception has the run undone. After a
            crash it is called again with the same id
     undo   takes it back. It has to bear that `do` failed, or was cut off anywhere. None: nothing
            to take back
@@ -68,7 +68,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Run:
     """
-    A run as it is now.
+    The present state of a run.
 
     error     why it was undone, or what its last undo said; None: nothing
     results   what the steps returned that are done, by their names

@@ -47,7 +47,7 @@ PREFIX = "mqcore_"
 KEY_CHARACTERS_MAX = 255
 ERROR_CHARACTERS_MAX = 1_000
 PAGE_BYTES_MAX = 16 << 20            # of rows that are read together
-AWAY_TOPICS_MAX = 1_000             # that a pass leaves out; with more of them it ends
+AWAY_TOPICS_MAX = 1_000             # that a pass leaves out; with more it ends
 PURGE_STEP_ROWS = 500               # of one transaction
 DAY_S = 86_400.0
 DIALECTS = ("sqlite", "postgresql")
@@ -58,7 +58,7 @@ WAIT = "WAIT"
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")          # what databases have no text for
 _NO_PROPERTY = re.compile("[\1\2\ud800-\udfff]")      # what messages have no text for
 _PREFIX_FORM = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,30}")
-_NUMBER = BigInteger().with_variant(Integer, "sqlite")      # SQLite counts INTEGER keys alone
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")      # SQLite counts only INTEGER keys
 _KEY = String(KEY_CHARACTERS_MAX)
 
 
@@ -224,9 +224,9 @@ def check_whole(connection: Connection, row: ColumnElement[bool]) -> None:
     """Raises unless the transaction that wrote a row is still the one that is to be committed.
 
     row   what finds it, in its table
-    InvalidRequestError: somebody ended the transaction meanwhile, or the database rolled it back by
-    itself. DBAPIError: a statement of it failed in PostgreSQL, and its error was caught;
-    PostgreSQL rolls it back when it is told to commit, and tells nobody.
+    InvalidRequestError: the transaction was ended meanwhile, or the database rolled it back by
+    itself. DBAPIError: one of its statements failed in PostgreSQL, and the error was caught;
+    PostgreSQL then rolls it back at the commit without an error.
     """
     if connection.execute(select(1).where(row)).first() is None:
         raise InvalidRequestError("the transaction was rolled back before its end")
@@ -237,7 +237,7 @@ def check_key(key: str, parameter: str) -> str:
     if (not isinstance(key, str) or not 0 < len(key) <= KEY_CHARACTERS_MAX
             or _NO_TEXT.search(key)):
         raise ConfigError(f"{parameter} {key!r:.300}: expected a str of 1 to {KEY_CHARACTERS_MAX}"
-                          " characters, none of them NUL or a lone surrogate")
+                          " characters, without NUL or a lone surrogate")
     return key
 
 
@@ -273,7 +273,7 @@ def now_ms() -> int:
 
 
 def error_text(error: BaseException) -> str:
-    """What of an error is kept for people."""
+    """The text of an error that is kept for people."""
     try:
         said = str(error)
     except Exception:                   # the application's class: whatever it raises
@@ -292,8 +292,8 @@ def is_about_message(error: RocketMQError) -> bool:
 
 
 def identity(message: ReceivedMessage) -> str:
-    """What stays the same however often a message is sent and delivered: UNIQ_KEY, or of one that
-    has none the broker's id of its first delivery."""
+    """The id that all sends and deliveries of a message share: UNIQ_KEY, or without one the
+    broker's id of its first delivery."""
     properties = message.properties
     return (properties.get(UNIQ_KEY) or properties.get(ORIGIN_MESSAGE_ID)
             or message.offset_message_id)

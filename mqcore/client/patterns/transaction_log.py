@@ -1,7 +1,7 @@
 """The transaction log: the database says what became of a local transaction.
 
-A row is written in the local transaction, so it is there if, and only if, that committed. Who
-answers ROLLBACK writes a tombstone in its place first: a local transaction that would commit later
+A row is written in the local transaction, so it is there if, and only if, that committed. An
+answer ROLLBACK writes a tombstone in its place first: a local transaction that would commit later
 fails by the primary key. So no answer depends on a clock; the grace time only spares transactions
 that run long.
 """
@@ -132,8 +132,8 @@ class TransactionLog:
 
         producer   whose `check` is this log's
         timeout    seconds for the send of the half message; None: the producer's send_timeout
-        Leaving it well commits the transaction, then the message. An exception of the block rolls
-        both back. When the commit itself fails nobody knows what became of it: the message is
+        Leaving it well commits the transaction, then the message. An exception in the block rolls
+        both back. When the commit itself fails its outcome is unknown: the message is
         left open, and `check` decides; so it does when the block has ended the transaction itself,
         which raises InvalidRequestError at the latest when the block is left. Raises like
         TransactionProducer.transaction, RolledBack, SQLAlchemyError.
@@ -243,7 +243,7 @@ class TransactionLog:
         rows_max   at most so many
         A producer of their group has to run, with `check`: its answer is what lets them be seen.
         Each record that a broker put aside is resumed once, and once more when a run was killed
-        before it noted that; its message comes twice then, with one message id. What is given up
+        before it noted that; its message comes twice then, with one message id. A message given up
         again is a new record. One that its broker has deleted meanwhile is logged. Raises
         RocketMQError of a broker that did not resume, after the others did; SQLAlchemyError.
         """

@@ -28,7 +28,7 @@ Shard = Callable[[Message], object]
 
 
 class SendManyError(RocketMQError):
-    """Some of the messages of one `send_many` were not stored, or nobody knows.
+    """Some of the messages of one `send_many` were not stored, or it is not known.
 
     results   in the order of the messages: the SendResult, or the error of this message
     """
@@ -42,7 +42,7 @@ class SendManyError(RocketMQError):
 
 
 class Preparing(Protocol):
-    """What is needed of a producer: its checks, and one message as a Sending."""
+    """The needed part of a producer: its checks, and one message as a Sending."""
 
     def prepare(self, message: Message, *, timeout: float | None = None,
                 queue: MessageQueue | None = None, hooked: bool = True) -> Sending: ...
@@ -88,7 +88,7 @@ class _Part:
         self._keys = keys
         self.result: SendResult | None = None
         self.error: RocketMQError | None = None
-        self.is_ended: asyncio.Event | None = None      # for who waits for it
+        self.is_ended: asyncio.Event | None = None      # for a waiter
 
     def set_result(self, result: SendResult, /) -> None:
         self.result = result
@@ -245,7 +245,7 @@ class ManySend:
                     return
 
     def _leave(self, group: _Group, at: int, cause: RocketMQError) -> None:
-        """What comes behind a failure in its queue was not sent."""
+        """Messages behind a failure in their queue were not sent."""
         self._has_failed = True
         for index, message in zip(group.indexes[at:], group.messages[at:], strict=True):
             error = ClientError(f"not sent, because one before it was not stored: {cause}",

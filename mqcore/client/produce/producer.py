@@ -98,7 +98,7 @@ class AsyncProducer(Role):
     def _make_tracer(
         self, group: str, client: ClientConfig
     ) -> tuple[TraceDispatcher, AsyncProducer]:
-        """What sends trace messages, with a producer of its own."""
+        """The sender of trace messages, with a producer of its own."""
         number = next(_tracer_numbers)
         producer = AsyncProducer(
             f"{TRACE_GROUP_PREFIX}-{group}-PRODUCE-{number}", config=client,
@@ -155,7 +155,7 @@ class AsyncProducer(Role):
         """A message to give to `send_many`, transactions and others.
 
         topic    where it goes
-        body     bytes and str as they are, others as the option `serializer` says
+        body     bytes and str unchanged, others as the option `serializer` says
         fields   of a message, as `send` has them
         Raises ConfigError, naming what is wrong.
         """
@@ -175,7 +175,7 @@ class AsyncProducer(Role):
         """Send one message and wait until it is stored (client.md 2.7).
 
         message    a Message; or a topic: `body` and fields follow then
-        body       bytes and str as they are, others as the option `serializer` says
+        body       bytes and str unchanged, others as the option `serializer` says
         fields     of a message: key, keys, tags, properties, delay_level, delay, deliver_at, flag,
                    wait_store
         timeout    seconds for all tries together; None: the option send_timeout
@@ -223,7 +223,7 @@ class AsyncProducer(Role):
 
         on_done    called with the future when the outcome is known
         The other parameters and errors are those of `send`. Raises QueueFull at once when
-        max_in_flight messages are on their way: await one of them, or `flush`, first.
+        max_in_flight messages are on their way: await one message, or `flush`, first.
         """
         self._life.check()
         message = message_of(self._config.serializer, message, body, fields)
@@ -246,7 +246,7 @@ class AsyncProducer(Role):
 
         timeout   seconds for each batch; None: the option send_timeout
         shard     gives each message its shard, see `send`
-        in_order  with queue or shard: when one is not stored, or nobody knows, those behind it in
+        in_order  with queue or shard: when one is not stored, or may not be, those behind it in
                   its queue are not sent; their errors say so, with `.stored` False. It costs a
                   round trip for each batch of a queue. Messages of one queue need one wait_store
         Returns the result of each message, in their order; messages of one queue stay in order.
@@ -256,7 +256,7 @@ class AsyncProducer(Role):
         many = ManySend(self._sender, self, self._config, self._timeout(timeout),
                         in_order=in_order)
         if shard is not None and queue is not None:
-            raise ConfigError("queue and shard: expected one of them")
+            raise ConfigError("queue and shard: expected only one")
         if in_order and shard is None and queue is None:
             raise ConfigError("in_order: expected with queue or shard")
         batch = list(messages)
@@ -302,7 +302,7 @@ class AsyncProducer(Role):
         return await future
 
     def _make_way(self, topic: str, queue: MessageQueue | None) -> None:
-        """What lingers for the queue, None: for any queue of the topic, leaves now."""
+        """Messages that linger for the queue, None: for any queue of the topic, leave now."""
         if self._linger is not None:
             self._linger.make_way(topic, queue)
 
@@ -317,7 +317,7 @@ class AsyncProducer(Role):
         queue: MessageQueue | None = None, shard: object = None, selector: Selector | None = None,
         arg: object = None, **fields: Unpack[MessageFields],
     ) -> None:
-        """Send without an answer: nobody says whether it was stored. Raises before the write,
+        """Send without an answer: whether it was stored is not known. Raises before the write,
         like `send`."""
         self._life.check()
         message = message_of(self._config.serializer, message, body, fields)
@@ -435,7 +435,7 @@ class AsyncProducer(Role):
     ) -> Sending:
         """Of the client itself: a message that passed the checks of client.md 2.2, for `submit`.
 
-        hooked   hooks hear of it: it is no part of a call that they know of
+        hooked   hooks see it: it is no part of a call that they saw
         Any thread. Raises ConfigError, naming what is wrong.
         """
         topic = self._check(message)
@@ -534,7 +534,7 @@ class AsyncProducer(Role):
         return keys.give_all(messages, _now_ms())
 
     def _check(self, message: Message) -> str:
-        """What brokers call the message's topic; raises ConfigError."""
+        """The brokers' name of the message's topic; raises ConfigError."""
         if not isinstance(message, Message):
             raise ConfigError(f"message: expected a Message, not {type(message).__name__}")
         topic = self._topics.get(message.topic)
@@ -591,9 +591,9 @@ def assign_message_id(message: Message) -> str:
 def shard_of(
     message: Message, shard: object, selector: Selector | None, arg: object
 ) -> object:
-    """What the sender chooses the queue by; raises ConfigError when both are given."""
+    """The argument that chooses the queue; raises ConfigError when both are given."""
     if selector is None:
         return shard
     if shard is not None:
-        raise ConfigError("shard and selector: expected one of them")
+        raise ConfigError("shard and selector: expected only one")
     return lambda queues: selector(queues, message, arg)

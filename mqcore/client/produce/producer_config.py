@@ -1,4 +1,4 @@
-"""What a producer can be told beside what every role can (client.md 2, 9.1)."""
+"""Options of a producer beside those of every role (client.md 2, 9.1)."""
 from __future__ import annotations
 
 import dataclasses
@@ -114,7 +114,7 @@ class ProducerConfig:
 def producer_configs(
     options: Mapping[str, Any], config: ClientConfig | None, own: Sequence[str] = (),
 ) -> tuple[ClientConfig, ProducerConfig]:
-    """What a producer's keyword options come to; raises ConfigError, naming the bad one.
+    """A producer's keyword options as settings; raises ConfigError, naming the bad one.
 
     own   further keyword parameters of the role
     """

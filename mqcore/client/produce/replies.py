@@ -58,7 +58,7 @@ def create_reply(request: ReceivedMessage, body: bytes | str) -> Message:
 
 
 class Replies:
-    """Who waits for which reply, in one client."""
+    """Waits for replies, in one client."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
@@ -84,7 +84,7 @@ class Replies:
                                  CODE_NO_REPLY, stored=True) from None
 
     def forget(self, correlation: str) -> None:
-        """Nobody waits for it any more."""
+        """Its waiter is gone."""
         self._waiting.pop(correlation, None)
 
     async def on_reply(self, command: Command) -> Command:
@@ -96,7 +96,7 @@ class Replies:
             return response(command, ResponseCode.SYSTEM_ERROR, "the reply cannot be read")
         future = self._waiting.get(reply.properties.get(CORRELATION_ID, ""))
         if future is None or future.done():
-            log.warning("nobody waits for the reply %s", reply.message_id)
+            log.warning("no request waits for the reply %s", reply.message_id)
         else:
             future.set_result(reply)
         return response(command, ResponseCode.SUCCESS)

@@ -69,7 +69,7 @@ class Sender:
         self._faults = FaultTable() if config.latency_faults else None
         self._turns: dict[str, QueueTurns] = {}
         self._frames: dict[tuple[str, str], SendFrames] = {}
-        self._held: dict[str, list[Sending]] = {}           # topic or address -> who waits for it
+        self._held: dict[str, list[Sending]] = {}           # topic or address -> its waiters
         self._lanes: dict[MessageQueue, deque[Sending]] = {}  # queues with one `is_alone` under way
         self._room_waiters: deque[asyncio.Future[None]] = deque()
         self._idle_waiters: list[asyncio.Future[None]] = []
@@ -103,7 +103,7 @@ class Sender:
                 else:
                     self._room_waiters.append(waiter)
                 has_waited = True
-                if self.room.try_take(size, count):     # a thread gave it before it saw who waits
+                if self.room.try_take(size, count):     # a thread gave it before it saw the waiters
                     self._room_waiters.remove(waiter)
                     break
                 async with asyncio.timeout_at(deadline):
@@ -116,7 +116,7 @@ class Sender:
         return True                         # this one's stead
 
     def _wake_for_room(self) -> None:
-        """Let the next one of those that wait for room look again."""
+        """Let the next waiter for room look again."""
         while self._room_waiters:
             waiter = self._room_waiters.popleft()
             if not waiter.done():
@@ -134,7 +134,7 @@ class Sender:
     # -- the way of one send ----------------------------------------------------------------------
 
     def submit(self, sending: Sending) -> None:
-        """Send it; `sending.outcome` gets what comes of it. Room was taken for it."""
+        """Send it; `sending.outcome` gets the outcome. Room was taken for it."""
         sending.sender = self
         self._go(sending)
 
@@ -241,7 +241,7 @@ class Sender:
         return True
 
     def _go(self, sending: Sending) -> None:
-        """One try, or a place in the line of those that wait for the same."""
+        """One try, or a place in the line of sends that wait for the same."""
         sending.here = 0
         now = self._loop.time()
         if now >= sending.tries.deadline:
@@ -429,7 +429,7 @@ class Sender:
 
     @staticmethod
     def local_error(error: Exception, sending: Sending) -> RocketMQError:
-        """What stopped a message on this side, as the client tells it."""
+        """The error that stopped a message on this side, as a client's error."""
         if isinstance(error, RocketMQError):
             return error
         log.error("a message to %s could not be made", sending.message.topic, exc_info=error)
@@ -555,7 +555,7 @@ class Sender:
                 self.failed(sending, own)
 
     def _no_broker(self, sending: Sending) -> RocketMQError | None:
-        """What stands against a queue that the application chose."""
+        """The error of a queue that the application chose; None: there is none."""
         queue = sending.queue
         if queue is None or queue.broker_name in self._routes.masters:
             return None

@@ -38,7 +38,7 @@ class OutcomeTaker(Protocol):
 def deliver(
     outcome: OutcomeTaker | None, result: SendResult | None, error: RocketMQError | None
 ) -> None:
-    """Tell what came of a send; nobody may wait for it any more."""
+    """Tell the outcome of a send; its waiter may be gone."""
     if outcome is None:
         return
     try:
@@ -47,19 +47,19 @@ def deliver(
         elif error is not None:
             outcome.set_exception(error)
     except (asyncio.InvalidStateError, concurrent.futures.InvalidStateError):
-        log.debug("nobody waits any more for the outcome of a send")
+        log.debug("no waiter is left for the outcome of a send")
     except BaseException as failure:    # of the application's on_done
         raised(failure, "on_done of a send failed")
 
 
 class Ended(Protocol):
-    """What else hears of the outcome."""
+    """A further receiver of the outcome."""
 
     def end(self, result: SendResult | None, error: RocketMQError | None) -> None: ...
 
 
 class Owner(Protocol):
-    """Who decides what comes after a try: the Sender."""
+    """Decides what comes after a try: the Sender."""
 
     namespace: str
 
@@ -68,13 +68,13 @@ class Owner(Protocol):
 
 
 class Sending(Waiter):
-    """A message, or a batch of them, that is sent until it is stored or given up.
+    """A message, or a batch, that is sent until it is stored or given up.
 
     queue     where it must go; None: the sender chooses
     shard     whose hash chooses the queue, or a function of the queues; None: turns
     is_alone  the next one of its queue waits for its outcome, so that their order stays
     may_move  another try may go to another queue, although `queue` is given
-    is_oneway nobody waits for its outcome, and brokers tell none
+    is_oneway its outcome is not awaited, and brokers tell none
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Sending(Waiter):
         self, code: int, queue_id: int, queue_offset: int, offset_message_id: str, region_id: str,
         transaction_id: str, is_traced: bool, recall_handle: str = "",
     ) -> SendResult:
-        """What an answer that it is stored says."""
+        """The result in an answer that says it is stored."""
         sender, queue = self.sender, self.sent_to
         assert sender is not None
         assert queue is not None
@@ -164,7 +164,7 @@ class Sending(Waiter):
             return
         error = send_error(command.code, command.remark, self.broker, self.message.topic)
         if command.code in STATUS:
-            error.stored = True         # stored, but nobody says where
+            error.stored = True         # stored, but not known where
         self.sender.failed(self, error)
 
     def failed(self, error: RocketMQError) -> None:

@@ -22,7 +22,7 @@ def to_json(value: object) -> str:
 
 
 class MessageFields(TypedDict, total=False):
-    """What a message has beside topic and body; `Message` says what the fields mean.
+    """Fields of a message beside topic and body; `Message` says what the fields mean.
 
     key   one key; `keys` are several
     """
@@ -57,7 +57,7 @@ def message_of(
 ) -> Message:
     """The message of a send: itself, or one with topic, body and fields; raises ConfigError.
 
-    A body of bytes or str stays as it is, any other goes through `serializer`.
+    A body of bytes or str stays unchanged, any other goes through `serializer`.
     """
     if not isinstance(message, str):
         if body is not NO_BODY or fields:
@@ -70,7 +70,7 @@ def message_of(
     given = dict(fields)
     if "key" in given:
         if "keys" in given:
-            raise ConfigError("key and keys: expected one of them")
+            raise ConfigError("key and keys: expected only one")
         given["keys"] = [given.pop("key")]
     if not isinstance(body, bytes | str | bytearray | memoryview):
         try:

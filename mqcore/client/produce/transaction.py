@@ -1,6 +1,6 @@
 """The transaction producer: messages that are seen if a local transaction commits (client.md 3).
 
-A message is first stored as a half message, which nobody sees. Then the application does its own
+A message is first stored as a half message, unseen by consumers. Then the application does its own
 work; a decision makes the message seen or drops it. Where the decision is lost the broker asks any
 producer of the group: `check` must answer from shared, durable state, by UNIQ_KEY or KEYS.
 """
@@ -44,7 +44,7 @@ log: Final = logging.getLogger("mqcore.client")
 
 
 class LocalTransactionState(Enum):
-    """What became of a local transaction; Java's names are aliases."""
+    """The outcome of a local transaction; Java's names are aliases."""
 
     COMMIT = "COMMIT"
     ROLLBACK = "ROLLBACK"
@@ -77,7 +77,7 @@ def half_message(message: Message, key: str, group: str) -> Message:
 
 
 def decided(outcome: object) -> LocalTransactionState:
-    """What a check or local transaction returned; None is UNKNOWN. Raises ConfigError."""
+    """The result of a check or local transaction; None is UNKNOWN. Raises ConfigError."""
     if outcome is None:
         return LocalTransactionState.UNKNOWN
     if not isinstance(outcome, LocalTransactionState):
@@ -233,7 +233,7 @@ class AsyncTransactionProducer(AsyncProducer):
                         message.message_id, failure)
 
     async def _in_application(self, function: Callable[..., Any], *arguments: object) -> object:
-        """What the application's function returns; a plain one runs in a thread."""
+        """The result of the application's function; a plain one runs in a thread."""
         if inspect.iscoroutinefunction(function):
             return await function(*arguments)
         if self._executor is None:
@@ -263,7 +263,7 @@ def transaction_result(
 
 
 class TransactionScope:
-    """What the contexts of both kinds of producers have in common."""
+    """The common part of the contexts of both kinds of producers."""
 
     def __init__(self, message: Message, timeout: float | None) -> None:
         self.message = message

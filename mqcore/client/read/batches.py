@@ -1,4 +1,4 @@
-"""What a reader hands out: records as they are stored, what they are in Arrow, what is missing."""
+"""Results of a reader: stored records, the same in Arrow, gaps."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -55,7 +55,7 @@ class RawBatch:
     Messages of one queue, as the broker stores them (docs/protocol/store.md 2.1).
 
     queue        where they are from
-    records      the records end to end, bodies as they were sent: maybe compressed
+    records      the records end to end, bodies as sent: maybe compressed
     count        how many
     begin, next  the offsets that were read: from `begin` on, below `next`; filtered ones too
     store_timestamp_ms  of the first one
@@ -124,7 +124,7 @@ def arrow_batch(batches: list[RawBatch], schema: Any) -> Any:
     """
     One pyarrow.RecordBatch of the messages of `batches`, in their order; bodies decompressed.
 
-    schema is what `arrow_schema` gave. Most of it runs without the GIL. Raises TooMuch when they
+    schema is what `arrow_schema` gave. Most work runs without the GIL. Raises TooMuch when they
     have to be cut fewer at a time, ClientError for records that cannot be read.
     """
     pa = arrow()

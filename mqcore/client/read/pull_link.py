@@ -37,7 +37,7 @@ log: Final = logging.getLogger("mqcore.client")
 
 
 class PullAnswer(NamedTuple):
-    """What a broker answered; numbers that it did not say are -1."""
+    """A broker's answer; numbers that are missing in it are -1."""
 
     code: int
     remark: str
@@ -147,7 +147,7 @@ class PullLink(asyncio.BufferedProtocol):
                                       broker=self.address))
 
     def close(self, error: RocketMQError | None = None) -> None:
-        """End the connection; what waits fails with `error`, without one nobody is told."""
+        """End the connection; waiting pulls fail with `error`, without one they are not told."""
         waiting, self._waiting = self._waiting, {}
         if self._transport is not None:
             self._transport.abort()
@@ -170,7 +170,7 @@ class PullLink(asyncio.BufferedProtocol):
         if len(self._buffer) - self._end < _ROOM_MIN:
             left = self._buffer[self._begin:self._end]
             if len(self._buffer) - len(left) < _ROOM_MIN:
-                grown = bytearray(2 * len(self._buffer))    # one frame longer than all of it
+                grown = bytearray(2 * len(self._buffer))    # one frame longer than the buffer
                 grown[:len(left)] = left
                 self._buffer = grown
             else:
@@ -236,6 +236,6 @@ class PullLink(asyncio.BufferedProtocol):
     def _give(self, opaque: int, flag: int, answer: PullAnswer) -> None:
         waiting = self._waiting.pop(opaque, None) if flag & FLAG_RESPONSE else None
         if waiting is None:
-            log.debug("%s sent what nobody waits for: code %d", self.address, answer.code)
+            log.debug("%s sent an answer without a waiter: code %d", self.address, answer.code)
             return
         waiting[1](answer)

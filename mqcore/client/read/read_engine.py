@@ -1,7 +1,7 @@
 """
 Pulls the queues of a reader: all at a time, each asked again before what it brought is decoded.
 
-A queue is not asked for more while as much of it waits as its share of the buffer; a broker that
+A queue is not asked for more while its waiting messages fill its share of the buffer; a broker that
 fails is asked again until nothing came of a queue for `timeout` seconds.
 """
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXPIRE_S = 1.0
 
 
 class ReadEngine:
-    """What is pulled lies in the cursors; `fresh` names those that got something, in that order."""
+    """Pulled messages lie in the cursors; `fresh` names those that got something, in that order."""
 
     def __init__(
         self, instance: ClientInstance, cursors: Sequence[Cursor], subscription: Subscription, *,

@@ -1,4 +1,4 @@
-"""Where a queue begins, ends, and what of it was stored when."""
+"""Where a queue begins, ends, and its offsets at store times."""
 from __future__ import annotations
 
 from mqcore.client.consume.pulling import max_offset as max_offset

@@ -1,7 +1,7 @@
 """Reading topics without a group: from where one likes, all queues, nothing committed.
 
 Each pull brings its own subscription (remoting.md 4.2.1, sysFlag bit 2), so brokers ask for no
-heartbeat, and none of them keeps anything.
+heartbeat, and keep nothing.
 """
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class AsyncReader(Role):
         self._engine.start()
 
     async def _stop(self, timeout: float) -> None:
-        """Nothing is under way that somebody waits for."""
+        """No call is under way that is waited for."""
         if self._engine is not None:
             self._engine.close()
 
@@ -219,7 +219,7 @@ class AsyncReader(Role):
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """The messages by store time; equal times in the order of the queues.
 
-        What was stored when it was read is in order over all queues. At the live end a message of a
+        Messages stored before the read are in order over all queues. At the live end a message of a
         broker whose clock is behind may come after later ones. Raises ReadGap, BrokerError,
         RemotingError; `seek` then continues.
         """
@@ -306,10 +306,10 @@ class AsyncReader(Role):
     def batches(
         self, *, arrow: bool = False, rows: int = ARROW_ROWS, linger: float = LINGER_S,
     ) -> AsyncIterator[Any]:
-        """Messages many at a time, as they come: in order in each queue, not over all of them.
+        """Messages many at a time, as they come: in order in each queue, not over all queues.
 
         arrow    pyarrow.RecordBatch with the columns of `arrow_schema`, bodies decompressed;
-                 else RawBatch: what one pull brought, of one queue, as it is stored
+                 else RawBatch: the records of one pull, of one queue, as stored
         rows     of an Arrow batch, about: it has whole pulls, and about 32 MiB at most
         linger   seconds after which an Arrow batch is handed out before it is full
         Raises as iterating does, ClientError without pyarrow.
@@ -325,7 +325,7 @@ class AsyncReader(Role):
             self._undecode()
             while (batch := self._taken(engine)) is not None:
                 yield batch
-                if self._merging:               # somebody read messages meanwhile
+                if self._merging:               # messages were read meanwhile
                     self._undecode()
             engine.check()
             if engine.is_done:
@@ -533,7 +533,7 @@ class Reader(BlockingRole[AsyncReader]):
         return self._one_by_one(self._role.batches(arrow=True, rows=rows, linger=linger))
 
     def _give_back(self) -> None:
-        """What was fetched for other calls and not handed out is read again."""
+        """Messages fetched for other calls and not handed out are read again."""
         if self._fetched or self._raw:
             self.seek(self.positions())
 

@@ -99,7 +99,7 @@ class LoopThread:
             raise
 
     def wait_for(self, outcome: WaitedSend) -> SendResult:
-        """What comes of a send, which has a deadline of its own; raises its error."""
+        """The result of a send, which has a deadline of its own; raises its error."""
         while not outcome.wait(BLOCKED_S):
             self._check_alive()
             self._warn_when_blocked()
@@ -122,7 +122,7 @@ class LoopThread:
             try:
                 self.loop.run_forever()
             except BaseException:       # an exit that a callback asked for: it is not this thread's
-                log.exception("a callback asked for the end of the client's thread: it goes on")
+                log.exception("a callback asked for the end of the client's thread: it continues")
             else:
                 return
 

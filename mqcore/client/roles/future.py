@@ -1,4 +1,4 @@
-"""The future of a send: a concurrent.futures.Future that costs little until somebody waits for it.
+"""The future of a send: a concurrent.futures.Future that costs little until it is waited for.
 
 A standard one makes a lock, a condition and their methods, about ten objects that the collector of
 garbage visits again and again while thousands of sends are on their way: half of what a send costs.
@@ -40,7 +40,7 @@ class WaitedSend:
         return self._pending.acquire(timeout=seconds)
 
     def result(self) -> SendResult:
-        """What came of it, after `wait`; raises the send's error."""
+        """The result, after `wait`; raises the send's error."""
         if self._error is not None:
             raise self._error
         assert self._result is not None
@@ -59,10 +59,10 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         self._state = PENDING
         self._result: SendResult | None = None
         self._exception: BaseException | None = None
-        self._is_bare = True            # nobody waits, and there is nothing to wait with
+        self._is_bare = True            # no waiter, and no lock to wait with
 
     def __getattr__(self, name: str) -> Any:
-        """What the standard class locks and notifies is made when it is first asked for."""
+        """The standard class's lock and lists are made when they are first asked for."""
         if name not in ("_condition", "_waiters", "_done_callbacks"):
             raise AttributeError(name)
         with _making:
@@ -101,7 +101,7 @@ class SendFuture(concurrent.futures.Future[SendResult]):
         super().set_exception(exception)
 
     def _settle(self, result: SendResult | None, error: BaseException | None) -> None:
-        """Nobody waits: there is nobody to tell."""
+        """Without a waiter there is none to tell."""
         if self._state != PENDING:
             raise InvalidStateError(self._state)
         self._result, self._exception = result, error

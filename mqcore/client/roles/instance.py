@@ -1,4 +1,4 @@
-"""What every role of a client shares: id, connections, routes, heartbeats (client.md 1).
+"""The shared part of a client's roles: id, connections, routes, heartbeats (client.md 1).
 
 A producer or consumer owns one instance; nothing is shared behind the application's back.
 """
@@ -110,7 +110,7 @@ class ClientInstance:
         return unwrap(self.config.namespace, name)
 
     def _prepare(self, command: Command) -> None:
-        """What every request of this client carries: language, stream flag, signature."""
+        """Set the common fields of each request: language, stream flag, signature."""
         command.language = self.config.language
         if self.config.stream:
             command.ext = {**(command.ext or {}), "ReqT": "0"}
@@ -212,7 +212,7 @@ class ClientInstance:
 
     def doubt_routes(self, error: RocketMQError) -> None:
         """
-        After a call that failed: where nobody answers, or who does takes no messages, another one
+        After a call that failed: where no broker answers, or it takes no messages, another one
         may lead by now. Routes are asked for at once, then after half a second of doubt, and each
         time a quarter later. Another route ends the doubt: the next failure is another one.
         """

@@ -1,4 +1,4 @@
-"""What producers and consumers are to an application: started and closed, or `async with`."""
+"""Producers and consumers as an application uses them: started and closed, or `async with`."""
 from __future__ import annotations
 
 import asyncio
