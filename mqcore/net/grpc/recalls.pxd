@@ -1,4 +1,4 @@
-# RecallMessage (grpc.md 2.3): the coordinator answers it as remoting's RECALL_MESSAGE.
+# RecallMessage (grpc.md 2.8): the coordinator answers it as remoting's RECALL_MESSAGE.
 from libc.stdint cimport int64_t, uint8_t
 
 from mqcore.net.grpc.calls cimport Grpc
