@@ -26,6 +26,7 @@ from mqcore.broker.request import (
     refused,
 )
 from mqcore.broker.requests import client as clients
+from mqcore.broker.requests import grpc_relay
 from mqcore.broker.tables.clients import Client
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.subscriptions import CLUSTERING, ConsumerEntry
@@ -75,6 +76,7 @@ TYPES = {"NORMAL": (MessageType.NORMAL,), "FIFO": (MessageType.FIFO,),
          "MIXED": ALL_TYPES}
 Message = dict[str, Any]
 Answered = Generator[None, None, tuple[str, Message]]
+_NOTHING: tuple[str, Message] = "", {}    # a message of Telemetry that needs no answer
 
 
 class Refused(Exception):
@@ -114,7 +116,7 @@ def _answered(core: Core, request: Request) -> OutcomeJob:
     except TablesFull as error:
         name, response = "StatusOnly", {
             "status": status(StatusCode.INTERNAL_SERVER_ERROR, str(error))}
-    return Answer(ResponseCode.SUCCESS, body=SHAPES.encode(name, response))
+    return Answer(ResponseCode.SUCCESS, body=SHAPES.encode(name, response) if name else b"")
 
 
 def _ok(name: str = "StatusOnly", **members: Any) -> tuple[str, Message]:
@@ -272,7 +274,8 @@ def _telemetry(core: Core, request: Request, command: Message) -> Answered:
     settings = command.get("settings")
     if settings is None:
         yield
-        return _ok("TelemetryCommand")
+        grpc_relay.answered(core, request, command)
+        return _NOTHING
     client = _client(core, request)
     publishing, subscription = settings.get("publishing"), settings.get("subscription")
     if publishing is None and subscription is None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from mqcore.broker.core import Core
 from mqcore.broker.request import Answer, FieldError, Fields, Request, answers, refused
+from mqcore.broker.requests import grpc_relay
 from mqcore.broker.tables.client_calls import CallEnd
 from mqcore.broker.tables.clients import Client
 from mqcore.wire.codes import (
@@ -67,6 +68,9 @@ def _relay(
         return refused(
             ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
         )
+    if core.is_grpc(client.connection):
+        return grpc_relay.ask(core, request, group, client, body,
+                              lambda end: _no_answer(client, end), timeout_ms=RELAY_TIMEOUT_MS)
     if client.version < ORDINAL_3_1_8:
         return refused(
             ResponseCode.SYSTEM_ERROR,

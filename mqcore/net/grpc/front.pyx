@@ -79,12 +79,15 @@ from mqcore.shm.access cimport access_is_on
 from mqcore.store.pop.handles cimport HANDLE_BROKER_MAX
 from mqcore.wire.codes cimport (
     REQUEST_CHECK_TRANSACTION_STATE,
+    REQUEST_CONSUME_MESSAGE_DIRECTLY,
+    REQUEST_GET_CONSUMER_RUNNING_INFO,
     REQUEST_GRPC_CALL,
     RESPONSE_NO_PERMISSION,
     RESPONSE_SUCCESS,
     RESPONSE_SYSTEM_BUSY,
 )
 from mqcore.wire.header cimport text_copy
+from mqcore.net.grpc.questions cimport ask_for_stacks, ask_to_consume
 from mqcore.net.grpc.transactions cimport ask_producer, serve_end_transaction
 from mqcore.net.grpc.turns cimport (
     LEAVE_MS,
@@ -164,6 +167,10 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
             call_say(call, said.body, said.body_length, False)
         elif call != NULL and said.header.code == REQUEST_CHECK_TRANSACTION_STATE:
             ask_producer(g, call, &said)
+        elif call != NULL and said.header.code == REQUEST_GET_CONSUMER_RUNNING_INFO:
+            ask_for_stacks(g, call, &said)
+        elif call != NULL and said.header.code == REQUEST_CONSUME_MESSAGE_DIRECTLY:
+            ask_to_consume(g, call, &said)
         return
     if said.header.opaque < 0:
         dead_letter_told(g, said.header.opaque, said.header.code)
@@ -182,10 +189,11 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
         return
     if said.header.code != RESPONSE_SUCCESS:
         say_refusal(g, call, &said)
-    elif said.body_length == 0:                # of a command of remoting's own
+    elif said.body_length == 0 and not method_streams(call.method):     # a command of remoting's own
         say_status(g, call, status_of(RESPONSE_SUCCESS), "OK")
     else:
-        call_say(call, said.body, said.body_length, not method_streams(call.method))
+        if said.body_length > 0:
+            call_say(call, said.body, said.body_length, not method_streams(call.method))
         if method_streams(call.method):
             call_answered(call)
 

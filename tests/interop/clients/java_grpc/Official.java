@@ -88,6 +88,8 @@ public class Official {
         + ", \"simple\": [" + received.size() + ", \"" + body(one) + "\", \"" + one.getTag().get() + "\", \""
         + one.getKeys().iterator().next() + "\", \"" + one.getProperties().get("name") + "\"]}");
     System.out.flush();
+    while (System.in.read() >= 0) {                      // it stays as long as its input
+    }
     Runtime.getRuntime().halt(0);
   }
 }
