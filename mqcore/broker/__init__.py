@@ -1,1 +1,1 @@
-"""What a request means: the rules of the RocketMQ broker, in plain Python."""
+"""The meaning of requests: the rules of the RocketMQ broker, in plain Python."""

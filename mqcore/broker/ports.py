@@ -37,7 +37,7 @@ class ConsumeQueueEntry(NamedTuple):
 
 
 class KeyMatches(Protocol):
-    """What the key index says of one key."""
+    """The key index's entries for one key."""
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -46,7 +46,7 @@ class KeyMatches(Protocol):
 
     @property
     def oldest_ms(self) -> int:
-        """Index time (whole seconds) of the last of them, ms since 1970."""
+        """Index time (whole seconds) of the last entry, ms since 1970."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class KeyMatches(Protocol):
 
 
 class StoreReader(Protocol):
-    """Reads of the store as it is dispatched now."""
+    """Reads of the store up to the dispatched position."""
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """(first offset, next offset) of a queue; None when it has no consume queue at all."""
@@ -100,7 +100,7 @@ class StoreReader(Protocol):
         self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int
     ) -> Generator[None, None, KeyMatches]:
         """
-        What the key index says (store.md 4.4), with pauses: at most count_max records, stored from
+        The key index's answer (store.md 4.4), with pauses: at most count_max records, stored from
         begin_ms to end_ms. Other keys with the same hash are among them.
         """
         ...
@@ -118,7 +118,7 @@ class Background(Protocol):
 
 
 class AtOnce:
-    """For tests, and for who has nothing else to do: all steps before `run` returns."""
+    """For tests, and for callers without other work: all steps before `run` returns."""
 
     def run(self, steps: Iterator[None], done: Callable[[OSError | None], None]) -> None:
         try:
@@ -185,7 +185,7 @@ class Queues(Protocol):
         ...
 
     def some(self) -> Iterator[list[tuple[str, int, int]]]:
-        """The same, a few at a time: for what walks all of them in turns."""
+        """The same, a few at a time: for a walk in turns."""
         ...
 
     def ends(self) -> list[tuple[str, int, int]]:
@@ -210,7 +210,7 @@ class Queues(Protocol):
 
     def growth(self) -> Iterable[QueueGrowth]:
         """
-        What came into each queue since the last call; a queue that rests is left out.
+        New entries of each queue since the last call; a queue that rests is left out.
 
         The first call finds everything at rest. A queue that was removed meanwhile starts at 0.
         """
@@ -308,7 +308,7 @@ class Connections(Protocol):
 
 
 class AppendStatus(IntEnum):
-    """What became of an append (PutStatus of mqcore/layout.pxd); named as stock names them."""
+    """The outcome of an append (PutStatus of mqcore/layout.pxd); named as stock names them."""
 
     PUT_OK = native.PUT_OK
     FLUSH_DISK_TIMEOUT = native.PUT_FLUSH_TIMEOUT      # stored, but not known on disk in time
@@ -321,7 +321,7 @@ class AppendStatus(IntEnum):
     POOL_EXHAUSTED = native.PUT_POOL_EXHAUSTED         # transient-pool: no room
     LMQ_CONSUME_QUEUE_NUM_EXCEEDED = native.PUT_LIGHT_QUEUES_FULL
     FLUSH_SLAVE_TIMEOUT = native.PUT_SLAVE_TIMEOUT     # stored, but others had it not in time
-    SLAVE_NOT_AVAILABLE = native.PUT_SLAVE_NOT_AVAILABLE        # stored, and nobody else is there
+    SLAVE_NOT_AVAILABLE = native.PUT_SLAVE_NOT_AVAILABLE        # stored, and no slave is there
     DISK_FAILED = native.PUT_DISK_FAILED               # whether it is stored is not known
 
     @classmethod
@@ -364,7 +364,7 @@ class Appender(Protocol):
         """
         Store one message; the property CLUSTER is added where it is missing.
 
-        born_host, store_host  (ip, port) of a message that somebody else made or stored first
+        born_host, store_host  (ip, port) of a message that another host made or stored first
         waits                  settled only when the flush mode's promise is kept
         done                   called exactly once when it is settled, maybe before this returns;
                                without it, a message that is not stored is logged
@@ -373,7 +373,7 @@ class Appender(Protocol):
 
 
 class Figures(Protocol):
-    """What the processes count and measure, for GET_BROKER_RUNTIME_INFO (remoting.md 5.5)."""
+    """Counts and times of the processes, for GET_BROKER_RUNTIME_INFO (remoting.md 5.5)."""
 
     def runtime(self) -> Mapping[str, str]:
         """Keys as stock names them (putTps, getTransferedTps, ...); only what is really known."""
@@ -388,7 +388,7 @@ class Figures(Protocol):
         ...
 
     def delay_offsets(self) -> Mapping[int, int] | None:
-        """Delay level -> next queue offset to be delivered; None while nobody has said."""
+        """Delay level -> next queue offset to be delivered; None while unknown."""
         ...
 
 

@@ -1,5 +1,5 @@
 """
-What this broker tells name servers about itself (REGISTER_BROKER, 103).
+This broker's registration at name servers (REGISTER_BROKER, 103).
 
 broker.md 1.5, remoting.md 4.7.1 (RocketMQ 4.9.8: BrokerController, BrokerOuterAPI,
 RegisterBrokerBody). The body is always sent uncompressed: the compressed form loses flags.

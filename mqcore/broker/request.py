@@ -10,7 +10,7 @@ from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, FrameError, encode, encode_head, response
 from mqcore.wire.numbers import I32_MAX, I32_MIN, I64_MAX, I64_MIN, whole_number
 
-# What a fresh 4.9.8 response says; some handlers leave it on successes (remoting.md 2.4).
+# The remark of a fresh 4.9.8 response; some handlers leave it on successes (remoting.md 2.4).
 REMARK_LEFT_OVER = "not set any response code"
 
 

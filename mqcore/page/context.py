@@ -59,7 +59,7 @@ class Site:
     samplers: dict[str, Sampler] = field(default_factory=dict)
 
     def masks_for(self, session: Session | None) -> Masks | None:
-        """What is hidden from a browser; None: nothing is."""
+        """The masks for a browser; None: there are none."""
         if not self.masks.masks or (session is not None and session.user in self.unmasked):
             return None
         return self.masks

@@ -344,7 +344,7 @@ def plain_text(body: bytes) -> str:
 
 
 def _unpacked(body: bytes) -> bytes:
-    """What is inside a compressed body, and whole: a part of it may be read in another way."""
+    """The whole contents of a compressed body: a part might be read in another way."""
     for _ in range(NESTED_MAX + 1):
         name, window = ZIPS.get(body[:2], ("", 0))
         name = name or OTHER_ZIPS.get(body[:4], "")

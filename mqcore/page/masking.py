@@ -3,7 +3,7 @@ The client of a user who may not see all of messages: what it brings has its mas
 
 Each message that it hands out is masked, so that every page, search and file is. It refuses a
 search in which a broker compares what is hidden, since the answer would tell it. A message that is
-sent again goes as it is stored.
+sent again goes unmasked.
 """
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BATCH_MAX, BATCH_BYTES = 32, BYTES_MAX
 AT_ONCE: Final = 2                      # processes
 FAILURES_MAX: Final = 3                 # requests without an answer, then the rest is hidden whole
 COMPRESSED: Final = 0x1                 # of a record's sysFlag
-# what holds messages of other topics, or tells of them
+# topics that hold messages of other topics, or names and keys from such messages
 MIXED: Final = ("%", "RMQ_SYS_", "rmq_sys_", TIMER_TOPIC, *SYSTEM_TOPICS)
 MIXED_END: Final = "_REPLY_TOPIC"
 
@@ -53,7 +53,7 @@ Names = Sequence[str]                   # of the topics that a message is of
 
 
 class MaskedMessage(ReceivedMessage):
-    """A message with hidden fields; original: as it is stored, to be sent again."""
+    """A message with hidden fields; original: as stored, to be sent again."""
 
     __slots__ = ("original",)
     original: ReceivedMessage
@@ -121,7 +121,7 @@ class Masks:
         for one in messages:
             try:
                 body = one.body
-            except RecordError:             # nobody sees it
+            except RecordError:             # it is not shown
                 body = b""
             asked.append((names_of(one), one.properties, body))
         return tuple(one if masked is None else _masked(one, *masked) for one, masked in zip(
@@ -129,7 +129,7 @@ class Masks:
 
 
 def is_mixed(topic: str) -> bool:
-    """Whether a topic holds messages of other topics, or tells of them."""
+    """Whether a topic holds messages of other topics, or data from such messages."""
     return not topic or topic.startswith(MIXED) or topic.endswith(MIXED_END)
 
 
@@ -214,11 +214,11 @@ class PageAdmin(AsyncAdmin):
         self, target: Target, queue: MessageQueue, offset: int, subscription: Subscription,
         count: int,
     ) -> tuple[list[ReceivedMessage], int]:
-        """What one pull brings, as it is stored, and the next offset; no group is concerned."""
+        """The stored messages of one pull, and the next offset; no group is concerned."""
         return await self._pull(target, queue, offset, subscription, count)
 
     def hides(self, names: Names) -> bool:
-        """Whether its user may not see all of a message of these topics."""
+        """Whether a field of a message of the given topics is hidden from its user."""
         return bool(self.masks.of(names)[0])
 
 
@@ -231,7 +231,7 @@ class MaskedAdmin(PageAdmin):
 
     async def check_search(self, topic: str, tags: str | None = None, sql: str | None = None,
                            key: str = "") -> None:
-        """A broker compares tags, keys and properties as they are stored."""
+        """A broker compares stored tags, keys and properties."""
         await super().check_search(topic, tags, sql, key)
         masks, whole = self.masks.of([topic])
         names = {mask.what for mask in masks if mask.kind == "property"}
@@ -319,7 +319,7 @@ class MaskedAdmin(PageAdmin):
             one if one.state not in (TrackState.CONSUMED, TrackState.CONSUMED_BUT_FILTERED)
             else msgspec.structs.replace(one, state=TrackState.UNKNOWN) for one in found))
 
-    # -- what is sent again goes as it is stored ---------------------------------------------------
+    # -- messages sent again go unmasked -----------------------------------------------------------
 
     async def resend(self, message: ReceivedMessage) -> Any:
         """As AsyncAdmin."""

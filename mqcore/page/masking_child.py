@@ -1,7 +1,7 @@
 """
 Hides fields of messages, in a process of its own: bodies and their senders' names may cost much.
 
-What is hidden by a path is found in the decoded body. A body in which it cannot be looked for is
+A field that a path hides is found in the decoded body. A body that cannot be searched is
 hidden whole: one that is larger, broken, or of a kind that has no fields.
 """
 from __future__ import annotations
@@ -41,8 +41,8 @@ def work(request: bytes) -> bytes:
 
     request   JSON, a list of [lines of masks, properties, size of the body, whether all of the body
               is hidden, file and name of a schema or nothing], a line end, then the bodies
-    answer    JSON, a list of [properties, body as text; null where it stays as it is, false where
-              nothing of it may be shown]
+    answer    JSON, a list of [properties, body as text; null where it stays unchanged, false where
+           it may not be shown]
     """
     head, _, rest = request.partition(b"\n")
     at = 0

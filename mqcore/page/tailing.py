@@ -37,9 +37,9 @@ class TooManyReadersError(Exception):
 @dataclass(frozen=True)
 class Wanted:
     """
-    What a reader shows.
+    The filter of a reader.
 
-    tags, sql   what brokers compare; one of them at most
+    tags, sql   filters of brokers; at most one
     key, grep   what is looked for here, in messages as their reader may see them
     """
 
@@ -59,7 +59,7 @@ class Wanted:
 @dataclass(frozen=True)
 class Round:
     """
-    What one second brought.
+    The messages of one second.
 
     messages   the newest last
     left_out   how many of the topic were stored and not looked at, or not shown
@@ -106,7 +106,7 @@ class _Reader:
     _rounds: int = 0                    # another queue is first in each
 
     async def round(self) -> Round:
-        """What is new in all queues."""
+        """The new messages of all queues."""
         stats = await self.admin.topic_stats(self.wanted.topic)
         if self.positions is None:
             self.positions = {one.queue: one.max_offset for one in stats.queues}

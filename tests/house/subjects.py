@@ -8,6 +8,8 @@ from pathlib import Path
 # the last commit before the rule
 SINCE = "5dd5be00"
 SUBJECT_LENGTH_MAX = 72
+# one character too long, and noticed when others had built on it
+EXCUSED = frozenset(("c62efdc4210ff73093e054ef8d5d2668f16bf6ec",))
 
 _SHAPE = re.compile(r"(?P<room>[a-z][a-z0-9_./, -]*): (?P<verb>[A-Za-z][A-Za-z'-]*)( .*)?")
 # an imperative ends neither like "adds" nor like "added" or "adding"; these do, and are ones
@@ -45,13 +47,13 @@ def faults(root: Path) -> list[str]:
     if known.returncode != 0:
         return []
     log = subprocess.run(
-        ["git", "log", "--no-merges", "--format=%h %s", f"{SINCE}..HEAD"],
+        ["git", "log", "--no-merges", "--format=%H %s", f"{SINCE}..HEAD"],
         cwd=root, check=True, capture_output=True, text=True,
     )
     lines = []
     for line in log.stdout.splitlines():
         commit, _, subject = line.partition(" ")
         wrong = fault(subject)
-        if wrong is not None:
-            lines.append(f"commit {commit} {subject!r}: {wrong}")
+        if wrong is not None and commit not in EXCUSED:
+            lines.append(f"commit {commit[:9]} {subject!r}: {wrong}")
     return lines

@@ -1,5 +1,5 @@
 """
-What the transaction-check process leaves to the coordinator: whom to ask, and offsets to keep.
+The coordinator's part of transaction checks: whom to ask, and offsets to keep.
 
 broker.md 5.4, 5.6 (RocketMQ 4.9.8: AbstractTransactionalMessageCheckListener, Broker2Client,
 TransactionalMessageBridge). The frames come ready made; any instance of the producer group may be
@@ -25,10 +25,10 @@ TRIES_MAX = 3                           # members looked at for one that reads
 
 def figures(said: Mapping[str, int] | None, now_ms: int) -> dict[str, int]:
     """
-    What the transaction-check process says of itself (mqcore/shm/check_ring.pyx), for people: the
+    Figures of the transaction-check process (mqcore/shm/check_ring.pyx), for people: the
     keys of TRANSACTION_KEYS; empty before its first word.
 
-    pending: half messages that nobody has ended; oldest_s: how long ago the oldest of them was
+    pending: half messages without an end; oldest_s: how long ago the oldest was
     sent; since the start of the broker checks (questions), given_up and rounds.
     """
     if said is None:
@@ -45,7 +45,7 @@ class CheckSender:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._turns: dict[str, int] = {}
-        self._unread: set[int] = set()          # connections, each of them open
+        self._unread: set[int] = set()          # open connections
 
     def ask(self, group: str, frame: bytes) -> bool:
         """

@@ -1,5 +1,5 @@
 """
-What clients say about themselves: heartbeats, leaving, members of a group, queue locks.
+Requests of clients about themselves: heartbeats, leaving, members of a group, queue locks.
 
 broker.md 7.2, 7.3, 7.5, 7.6 (RocketMQ 4.9.8: ClientManageProcessor, ConsumerManageProcessor,
 RebalanceLockManager, Broker2Client).
@@ -55,7 +55,7 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
     """
     HEART_BEAT (34). The same bytes once more, with nothing changed since, are not read again.
 
-    In turns: each group is registered as a whole, others may be served between two of them.
+    In turns: each group is registered as a whole, others may be served between two groups.
     """
     command = request.command
     said = (command.version, command.language, account_of(request),
@@ -73,12 +73,12 @@ def heartbeat(core: Core, request: Request) -> OutcomeJob:
 
 
 def account_of(request: Request) -> str:
-    """The access key of who asks; "" where it has none to show."""
+    """The access key of the sender; "" where it has none."""
     return request.account.access_key if isinstance(request.account, Account) else ""
 
 
 def _digest(body: bytes) -> Generator[None, None, tuple[int, ...]]:
-    """What tells a body from others, with pauses."""
+    """A digest that tells bodies apart, with pauses."""
     view = memoryview(body)
     digest = [len(body)]
     for begin in range(0, len(body), DIGEST_BYTES_A_TURN):
@@ -89,7 +89,7 @@ def _digest(body: bytes) -> Generator[None, None, tuple[int, ...]]:
 
 
 def _let_go(beat: Heartbeat) -> Generator[None, None, None]:
-    """What it said is in the tables, or refused: tens of thousands of objects."""
+    """Free tens of thousands of objects: their contents are in the tables, or refused."""
     for entry in beat.consumers:
         yield
         yield from fastjson.dismantled(entry.subscriptions)

@@ -1,4 +1,4 @@
-"""Follow a topic: messages as they are stored, by server-sent events."""
+"""Follow a topic: new messages, by server-sent events."""
 from __future__ import annotations
 
 import asyncio
