@@ -1,5 +1,5 @@
 """
-What a slave takes over of its master: topics, groups, consumer offsets, delay offsets.
+Tables that a slave takes over from its master: topics, groups, consumer offsets, delay offsets.
 
 ha.md 4, remoting.md 4.6 (RocketMQ 4.9.8: SlaveSynchronize). An answer is read to its
 end before anything of it is taken; one that cannot be read, or names what no table here can hold,
@@ -167,7 +167,7 @@ def keep_transactions(core: Core, transactions: Iterable[OwnOffset]) -> None:
 def _left_over(
     core: Core, table: Mapping[str, dict[int, int]]
 ) -> Generator[None, None, list[OwnOffset]]:
-    """What was committed here and the master lacks; what it has is forgotten."""
+    """Offsets committed here that the master lacks; those that it has are forgotten."""
     left = []
     for number, commit in enumerate(core.own_offsets.all(), 1):
         if number % ROWS_A_TURN == 0:

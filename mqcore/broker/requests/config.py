@@ -190,7 +190,7 @@ def _wanted(before: Settings, entries: dict[str, str]) -> Settings:
             value = str(converter(SOURCE, key, value))
         elif key == ADDRESS_KEY:
             target = address_target(value)
-            values.put("broker", "advertised_host", "", SOURCE, as_text=True)    # the IP alone
+            values.put("broker", "advertised_host", "", SOURCE, as_text=True)    # only the IP
         else:
             target = _target(key)
         if key in FLUSH_KEYS or key == POOL_KEY or not (target in LIVE or target in AT_START):
@@ -206,7 +206,7 @@ def _wanted(before: Settings, entries: dict[str, str]) -> Settings:
 
 
 def _remark(entries: dict[str, str], settings: Settings, wanted: Settings) -> str | None:
-    """What of a change is not seen at once; settings: as they are now."""
+    """The keys of a change that take effect later; settings: the present ones."""
     beyond = {key for key in ROOM if value_of(settings, key) != value_of(wanted, key)}
     later = [key for key in entries if _target(key) in AT_START | beyond]
     nothing = [key for key in entries if key in WITHOUT_EFFECT or key in REFUSED]

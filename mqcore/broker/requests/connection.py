@@ -1,5 +1,5 @@
 """
-Who is connected, as tools ask for it: the members of consumer and producer groups.
+Connected clients for tools: the members of consumer and producer groups.
 
 broker.md 10.2, remoting.md 4.4, 5.4 (RocketMQ 4.9.8: AdminBrokerProcessor, ConsumerConnection,
 ProducerConnection, ProducerTableInfo).
@@ -16,7 +16,7 @@ from mqcore.wire.codes import LanguageCode, RequestCode, ResponseCode
 
 @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST)
 def consumer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
-    """GET_CONSUMER_CONNECTION_LIST (203): 206 for a group that nobody is a member of."""
+    """GET_CONSUMER_CONNECTION_LIST (203): 206 for a group without members."""
     name = Fields.of(request.command).text("consumerGroup")
     group = core.clients.consumers.get(name)
     if group is None:
@@ -34,7 +34,7 @@ def consumer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
 
 @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST)
 def producer_connections(core: Core, request: Request) -> Answer | OutcomeJob:
-    """GET_PRODUCER_CONNECTION_LIST (204): 1 for a group that nobody was a member of."""
+    """GET_PRODUCER_CONNECTION_LIST (204): 1 for a group that never had a member."""
     name = Fields.of(request.command).text("producerGroup")
     members = core.clients.producers.get(name)
     if members is None:
@@ -80,7 +80,7 @@ class _Producer(_Connection):
 
 
 class _Producers:
-    """The members of a group, as they are when it is written."""
+    """The members of a group at the time of writing."""
 
     __slots__ = ("_members",)
 

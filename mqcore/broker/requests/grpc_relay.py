@@ -70,7 +70,7 @@ def answered(core: Core, request: Request, said: dict[str, Any]) -> None:
 
 
 def _running_info(core: Core, group: str, client: Client, stacks: str | None) -> bytes:
-    """What the broker knows of a member, and its stacks."""
+    """The broker's knowledge of a member, and its stacks."""
     found = core.clients.consumers.get(group)
     body: dict[str, Any] = {
         "properties": {

@@ -31,7 +31,7 @@ OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
 
 def pull_asks(group: GroupConfig, *, readable: bool) -> bool:
     """
-    True when every pull of a group has to be decided here, not by a serving process alone.
+    True when every pull of a group has to be decided here, not only by a serving process.
 
     readable: the broker's own permission. Besides these: anything unknown or out of range, a
     subscription that is missing or older than the request, an expression not seen before.
@@ -126,7 +126,7 @@ def _suggested(core: Core, header: PullHeader) -> int:
 
 
 def _append_event(core: Core, header: PullHeader, begin: int, now_ms: int) -> None:
-    """Tell whoever watches OFFSET_MOVED_EVENT that a group's offset had to move (broker.md 6.4)."""
+    """Tell readers of OFFSET_MOVED_EVENT that a group's offset had to move (broker.md 6.4)."""
     body = fastjson.dumps({
         "consumerGroup": header.group,
         "messageQueue": {

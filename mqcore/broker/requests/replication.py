@@ -1,4 +1,4 @@
-"""What a broker says of its log, its epochs and changed tables: requests that only ours know."""
+"""A broker's log, epochs and changed tables for others: requests that only ours know."""
 from __future__ import annotations
 
 from mqcore.broker.core import Core
@@ -62,7 +62,7 @@ def hear_of_tables(core: Core, request: Request) -> Answer | None:
         raise FieldError(f"a version has more than {VERSION_LENGTH_MAX} characters")
     wait_ms = fields.i32(WAIT_MS)
     if request.command.is_oneway:
-        return None                    # nobody is to be told
-    command = request.command          # nobody looks again at what may be long
+        return None                    # none is to be told
+    command = request.command          # it may be long, and is not read again
     command.ext, command.remark, command.body = None, None, b""
     return core.waits.add(request, known, wait_ms)
