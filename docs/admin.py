@@ -21,7 +21,8 @@ ABOUT: Final = {
     "topics": "topics", "groups": "groups", "offsets": "offsets", "messages": "messages",
     "sending": "sending", "tracking": "deliveries", "connections": "connected clients",
     "brokers": "brokers", "overview": "all masters at a time", "statistics": "statistics",
-    "traces": "traces", "transactions": "transactions", "name_servers": "name servers",
+    "traces": "traces", "timed": "times of delivery", "transactions": "transactions",
+    "name_servers": "name servers",
     "acl": "access settings",
 }
 MARK = "    # -- methods of AsyncAdmin: `make settings` writes them "

@@ -17,13 +17,14 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 17
+    SHM_LAYOUT_VERSION = 18
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
     DELAY_LEVEL_MAX = 64                 # levels that messageDelayLevel may name
     SCHEDULE_AHEAD_MAX = 4096
     TIMER_LATENESS = 16                  # buckets: at most 1, 2, 4 ms and so on, and what was later
+    TIMER_ROWS = 1024                    # of hours, and of topics (store/schedule/timer_counts.pxd)
 
     GROUP_LENGTH_MAX = 255
     SUBSCRIPTION_CODE_COUNT_MAX = 240
@@ -199,16 +200,15 @@ cdef struct ScheduleState "mq_schedule_state":
     int32_t sequence                     # odd while the scheduler writes
     int32_t level_count                  # 0: not known yet; the scheduler
     int64_t offsets[DELAY_LEVEL_MAX]     # of level 1, 2, ...: the next to be delivered; the scheduler
-    int64_t delivered                    # messages, since the start; the scheduler
-    int64_t settled_position             # deliveries below it are accounted for; the scheduler
+    int64_t delivered, settled_position  # messages since the start; deliveries below are settled; the scheduler
     int64_t ahead[SCHEDULE_AHEAD_MAX]    # delivered behind one that is not (store/schedule/book.pyx); the scheduler
-    int32_t writer                       # incarnation that takes its appends; the scheduler
-    int32_t pad
-    int64_t timer_pending                # messages with a time of delivery that wait; the scheduler
+    int32_t writer, pad                  # incarnation that takes its appends; the scheduler
+    int64_t timer_pending, timer_next    # how many wait; the second of the next, since 1970, 0: none; the scheduler
     int64_t timer_trusted, timer_second, timer_offset, timer_position   # timer TM5; the scheduler
-    int64_t timer_next                   # second of the next message, since 1970, 0: none waits; the scheduler
-    int64_t timer_lateness[TIMER_LATENESS]   # messages by how late they were handed over; the scheduler
-    int64_t timer_late_ms                # the sum of that; the scheduler
+    int64_t timer_lateness[TIMER_LATENESS], timer_late_ms   # messages by how late they were; the sum; the scheduler
+    # -- timer TM9, a queue offset; rows of what waits, and whether they have all (timer_counts.pxd); the scheduler
+    int64_t timer_cleared, timer_counted, timer_later, timer_others
+    int64_t timer_hours[TIMER_ROWS], timer_topics[TIMER_ROWS], timer_topic_hashes[TIMER_ROWS]
 
 # -- Transactions: how far half and op queue are settled (broker.md 5.4) -----------------------------
 cdef struct TransactionState "mq_transaction_state":

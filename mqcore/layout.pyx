@@ -48,8 +48,8 @@ cdef void _prove_layouts() noexcept nogil:
     layout_assert(PRODUCER_SERVING == 0)
     layout_assert(LISTENER_SERVING == 0)
     layout_assert(sizeof(ReplicaGate) == 2 * CACHE_LINE_PAIR)
-    layout_assert(sizeof(ScheduleState) == 88 + 8 * (
-        DELAY_LEVEL_MAX + SCHEDULE_AHEAD_MAX + TIMER_LATENESS))
+    layout_assert(sizeof(ScheduleState) == 120 + 8 * (
+        DELAY_LEVEL_MAX + SCHEDULE_AHEAD_MAX + TIMER_LATENESS + 3 * TIMER_ROWS))
     layout_assert(sizeof(TransactionState) == 64)
     layout_assert(sizeof(LiveSettings) == 16384)
     layout_assert(sizeof(MasterPlace) == 512)

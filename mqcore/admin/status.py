@@ -15,7 +15,7 @@ from mqcore.figures import FIGURES
 from mqcore.layout import WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
-from mqcore.shm.delays import delay_offsets, timer_pending
+from mqcore.shm.delays import delay_offsets, timer_figures, timer_pending
 from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.refused import refusal, word
@@ -45,6 +45,7 @@ def describe(name: str) -> dict[str, object] | None:
                 "disk_full_percent": LogWords(segment).disk_full_percent},
         "messages": {},
         "delayed": {"waiting": delayed(segment), "timed": timer_pending(segment)},
+        "timed": timer_figures(segment, now_ms),
         "transactions": figures(transaction_figures(segment), now_ms),
         "serving": {},
     }
@@ -95,6 +96,16 @@ def explain() -> None:
         if figure.shown:
             unit = "" if figure.unit == "1" else f", in {figure.unit}"
             say(f"{figure.shown:<30} {figure.help}{unit}")
+
+
+def of_timer(values: dict[str, Any]) -> dict[str, Any]:
+    """What waits for a time of delivery, in a line; --json has topics and hours."""
+    delivered = sum(values["lateness"])
+    return {"pending": values["pending"], "topics": len(values["topics"]),
+            "next_due_s": round(values["nextSecond"] - time.time()),
+            "delivered": delivered,
+            "late_ms": round(values["lateMillis"] / delivered, 1) if delivered else 0.0,
+            "counted": "yes" if values["counted"] else "not yet"}
 
 
 @click.command("status")
@@ -157,6 +168,9 @@ def status(as_json: bool, explained: bool, broker: str | None) -> None:
             elif part == "replication":
                 if values["role"]:                    # type: ignore[index]
                     say_values(part, of_role(values))     # type: ignore[arg-type]
+            elif part == "timed":
+                if values["pending"]:                 # type: ignore[index]
+                    say_values(part, of_timer(values))    # type: ignore[arg-type]
             elif part != "processes" and values:
                 say_values(part, values)              # type: ignore[arg-type]
 

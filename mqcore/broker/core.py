@@ -39,6 +39,7 @@ from mqcore.broker.tables.locks import LockTable
 from mqcore.broker.tables.offsets import OffsetTable
 from mqcore.broker.tables.own_offsets import FILE_NAME as OWN_OFFSETS
 from mqcore.broker.tables.own_offsets import OwnOffsets
+from mqcore.broker.tables.recall_waits import RecallWaits
 from mqcore.broker.tables.statistics import Statistics
 from mqcore.broker.tables.table_waits import TableWaits, Versions
 from mqcore.broker.tables.topics import TopicTable
@@ -90,6 +91,7 @@ class Core:
     statistics: Statistics = field(default_factory=Statistics)
     counts: Counter[str] = field(default_factory=Counter)      # figures of the coordinator, by name
     waits: TableWaits = field(default_factory=TableWaits)      # of slaves
+    recalls: RecallWaits = field(default_factory=RecallWaits)
     started_ms: int = 0
     grpc_serving: int = -1            # index of the process of gRPC's clients; -1: there is none
     config_version: DataVersion = field(default_factory=DataVersion)      # of the settings

@@ -25,6 +25,7 @@ from mqcore.broker.request import (
     Request,
 )
 from mqcore.broker.requests import client as client_requests
+from mqcore.broker.requests import recall as recall_requests
 from mqcore.broker.requests import slave as slave_requests
 from mqcore.broker.requests import statistics as statistics_requests
 from mqcore.broker.requests.protection import PROTECT_INTERVAL_MS, disable_slow_groups
@@ -32,6 +33,7 @@ from mqcore.broker.requests.table import HANDLERS
 from mqcore.broker.settings.changed import ChangedSettings
 from mqcore.broker.settings.live import live_part
 from mqcore.broker.settings.model import Settings
+from mqcore.broker.tables import recall_waits
 from mqcore.broker.tables.config_table import ConfigTable, TablesFull
 from mqcore.broker.tables.shares import PULLS
 from mqcore.turns import Job, finished
@@ -186,6 +188,7 @@ class Broker:
         core.ports.figures.sample()
         core.calls.expire(now_ms)
         core.waits.answer_due(core.versions, now_ms, core.answer)
+        recall_requests.answer_due(core, now_ms)
         core.access.look(now_ms, core.saving)
         self._save_changes(now_ms)
         if core.statistics.is_due(now_ms):
@@ -231,9 +234,11 @@ class Broker:
             yield from self.leaving(connection)
 
     def change_due_in_ms(self, now_ms: int) -> int | None:
-        """In how many ms a changed table is due for `tick`; None: there is none."""
+        """In how many ms `tick` has work: a changed table, or a recall; None: there is none."""
         core = self.core
         told_ms = core.waits.due_in_ms(core.versions, now_ms)
+        if len(core.recalls):
+            told_ms = min(told_ms or recall_waits.LOOK_MS, recall_waits.LOOK_MS)
         at_ms = [self._save_at_ms(table) for table in (core.topics, core.groups) if table.dirty]
         if core.topics.unregistered:
             at_ms.append(self._next_told_ms)

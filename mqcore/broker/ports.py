@@ -16,7 +16,7 @@ from collections.abc import (
     Sequence,
 )
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mqcore.acl.rules import Rules
 from mqcore.broker.registration import BrokerRegistration
@@ -389,6 +389,17 @@ class Figures(Protocol):
 
     def delay_offsets(self) -> Mapping[int, int] | None:
         """Delay level -> next queue offset to be delivered; None while unknown."""
+        ...
+
+    def timed(self, now_ms: int) -> Mapping[str, Any]:
+        """What waits for a time of delivery, by topic and hour (shm.delays.timer_figures)."""
+        ...
+
+    def timer_cleared(self) -> tuple[int, int]:
+        """
+        Messages whose recall has a smaller queue offset than the first number are in the log,
+        before the second one, which is its end, or will never be.
+        """
         ...
 
 

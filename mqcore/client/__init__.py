@@ -35,7 +35,8 @@ _NAMES = {
         "RocketMQException"),
     "events": "Connected Disconnected Event Rebalanced RouteChanged SlowListener",
     "hooks": "EndTransactionContext SendCallContext SendContext add_hook remove_hook",
-    "message": "Message MessageQueue PullStatus SendResult SendStatus",
+    "message": (
+        "Message MessageQueue PullStatus RecallOutcome RecallResult SendResult SendStatus"),
     "produce.blocking_producer": "Producer",
     "produce.blocking_transaction": "Transaction TransactionProducer",
     "produce.many": "SendManyError",

@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
+from typing import Any, NamedTuple
 
 from mqcore.client.core.options import whole
 from mqcore.client.errors import ConfigError
 from mqcore.client.native.messages import MessageCore, ResultCore
 from mqcore.wire import properties as names
+from mqcore.wire.recall_handle import RecallOutcome
 
 
 @dataclass(slots=True, frozen=True, order=True)
@@ -188,6 +190,8 @@ class SendResult(ResultCore):
     transaction_id     "" unless the broker gave one
     is_traced          whether the broker wants trace messages for it
     recall_handle      takes a message with a time of delivery back (`producer.recall`); else ""
+
+    `recall()` does so with the producer that sent it.
     """
 
     status: SendStatus
@@ -199,6 +203,37 @@ class SendResult(ResultCore):
     transaction_id: str = ""
     is_traced: bool = True
     recall_handle: str = ""
+
+    def recall(self, *, timeout: float | None = None) -> Any:
+        """What the producer's `recall` gives for this message: of an asyncio one an awaitable.
+
+        timeout   seconds; None: the option send_timeout
+        Raises ConfigError when the message had no time of delivery.
+        """
+        raise ConfigError(f"message {self.message_id} has no recall_handle: it was sent without a"
+                          " time of delivery, or to a broker that takes nothing back")
+
+
+class TimedSendResult(SendResult):
+    """That of a message with a time of delivery."""
+
+    __slots__ = ("recaller",)
+    recaller: Callable[..., Any]
+
+    def recall(self, *, timeout: float | None = None) -> Any:
+        return self.recaller(self, timeout=timeout)
+
+
+class RecallResult(NamedTuple):
+    """What became of a recall; `outcome` is of the broker (docs/client/producer.md)."""
+
+    message_id: str
+    outcome: RecallOutcome
+
+    @property
+    def recalled(self) -> bool:
+        """Whether it was in time, this one or an earlier one."""
+        return self.outcome is RecallOutcome.RECALLED
 
 
 class PullStatus(IntEnum):

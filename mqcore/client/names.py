@@ -53,6 +53,8 @@ from mqcore.client.message import (
     Message,
     MessageQueue,
     PullStatus,
+    RecallOutcome,
+    RecallResult,
     SendResult,
     SendStatus,
 )
@@ -123,6 +125,8 @@ __all__ = [
     "ReadGap",
     "Reader",
     "Rebalanced",
+    "RecallOutcome",
+    "RecallResult",
     "ReceivedMessage",
     "Reject",
     "RemotingConnectException",

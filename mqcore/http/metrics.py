@@ -23,7 +23,13 @@ from mqcore.http.look import Look
 from mqcore.http.names import described
 from mqcore.layout import WORKER_RUNNING
 from mqcore.shm.check_ring import transaction_figures
-from mqcore.shm.delays import delay_offsets, timer_lateness, timer_next, timer_pending
+from mqcore.shm.delays import (
+    delay_offsets,
+    timer_figures,
+    timer_lateness,
+    timer_next,
+    timer_pending,
+)
 from mqcore.shm.latencies import EDGES_US
 from mqcore.shm.refused import REASONS, refusal
 from mqcore.shm.tables import QueueTable
@@ -40,6 +46,7 @@ SYSTEM_BEGINNINGS = ("RMQ_SYS_", LIVES_TOPIC)
 LINES_AT_ONCE = 1_000
 LEFT_OUT = ("sent_log_rate", "followed_rate", "turns", "allocations")
 STORAGE = ("storage_type", "storage_medium")
+DUE_WITHIN_HOURS = (1, 6, 24, 48)
 OF_PAIR = ("consumer_group", "topic", "is_retry", "is_system")
 
 
@@ -149,6 +156,25 @@ def _delayed(look: Look) -> Iterator[Value]:
     yield ("timer",), timer_pending(look.segment)
 
 
+def _timed(look: Look) -> Iterator[Value]:
+    found = timer_figures(look.segment, look.now_ms)
+    for topic, waiting in found["topics"].items():
+        yield (topic,), waiting
+    if found["others"]:
+        yield ("(others)",), found["others"]
+
+
+def _timed_due(look: Look) -> Iterator[Value]:
+    """Sums, as buckets are: an hour that has begun is due within the next one."""
+    found = timer_figures(look.segment, look.now_ms)
+    if found["pending"]:
+        for within in DUE_WITHIN_HOURS:
+            end_s = look.now_ms // 1000 + within * 3600
+            yield (f"{within}h",), sum(
+                waiting for hour, waiting in found["hours"].items() if hour < end_s)
+        yield ("any",), found["pending"]
+
+
 def _next_timed(look: Look) -> Iterator[Value]:
     second = timer_next(look.segment)
     if second:
@@ -224,6 +250,12 @@ METRICS = (
            "Looks at all half messages, since the start.", _transaction("rounds")),
     Metric("rocketmq_timing_messages", "gauge", ("level",),
            "Delayed messages that wait for their time; timer: for one of their own.", _delayed),
+    Metric("mqcore_timed_messages", "gauge", ("topic",),
+           "Messages that wait for a time of their own; (others): of topics without a row.",
+           _timed),
+    Metric("mqcore_timed_due_messages", "gauge", ("within",),
+           "The same by when they are due, in whole hours from now on, each with those before it.",
+           _timed_due),
     Metric("mqcore_timed_next_seconds", "gauge", (),
            "Until the second of the next message with a time of its own; below 0: it is late.",
            _next_timed),

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from mqcore.acl.rules import Rules as AccessRules
 from mqcore.broker.core import Ports
@@ -38,6 +38,7 @@ from mqcore.turns import finished
 from mqcore.wire.codes import (
     FRAME_LENGTH_MAX,
     LENGTH_WORD_SIZE,
+    TIMER_TOPIC,
     RequestCode,
     ResponseCode,
 )
@@ -178,7 +179,8 @@ class _Served:
             RuntimeConfig(names))
         self.store = MemoryStore(settings, self._grown, self._halved)
         self._rules = Rules(settings, Ports(
-            self.store, _Tables(), self, self.store, self, _Figures(), self.store, _Pulls()))
+            self.store, _Tables(), self, self.store, self, _Figures(self.store), self.store,
+            _Pulls()))
         self.messages = MemoryMessages(self._rules.core, self.store)
         self._rules.load(wall_ms())
         registration = finished(self._rules.core.registration())
@@ -369,7 +371,10 @@ class _Pulls:
 
 
 class _Figures:
-    """Nothing is measured (ports.Figures)."""
+    """Nothing is measured but what waits (ports.Figures)."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
 
     def runtime(self) -> Mapping[str, str]:
         return {}
@@ -382,3 +387,10 @@ class _Figures:
 
     def delay_offsets(self) -> Mapping[int, int] | None:
         return None
+
+    def timed(self, now_ms: int) -> Mapping[str, Any]:
+        topics = self._store.timed_count
+        return {"pending": sum(topics.values()), "counted": True, "topics": topics}
+
+    def timer_cleared(self) -> tuple[int, int]:
+        return self._store.end(TIMER_TOPIC, 0), self._store.log_range()[1]

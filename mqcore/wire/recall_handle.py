@@ -1,8 +1,10 @@
 """Recall handles of 5.x: what takes a message back before its time of delivery (timer.md 3)."""
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from binascii import Error, a2b_base64
 from dataclasses import dataclass
+from enum import StrEnum
 
 from mqcore.wire.numbers import whole_number
 
@@ -10,6 +12,22 @@ HANDLE_LENGTH_MAX = 1024
 VERSION = "v1"
 TIME_MAX_MS = 1 << 53
 SECOND_MS = 1000
+OUTCOME = "outcome"                  # ours: a field of the answer to a recall
+
+
+class RecallOutcome(StrEnum):
+    """
+    What became of a recall.
+
+    RECALLED: it was in time, this one or an earlier one; DELIVERED: the message is delivered;
+    DELIVERING: its time has come, and what became of it is not known yet: ask again; UNKNOWN: the
+    broker knows of no such message, or does not say (stock).
+    """
+
+    RECALLED = "recalled"
+    DELIVERED = "delivered"
+    DELIVERING = "delivering"
+    UNKNOWN = "unknown"
 
 
 class HandleError(ValueError):
@@ -24,6 +42,12 @@ class RecallHandle:
     broker_name: str
     second_ms: int
     message_id: str
+
+    @property
+    def text(self) -> str:
+        """As a send's answer has it."""
+        said = f"{VERSION} {self.topic} {self.broker_name} {self.second_ms + 1} {self.message_id}"
+        return urlsafe_b64encode(said.encode()).decode()
 
     @classmethod
     def read(cls, text: str) -> RecallHandle:

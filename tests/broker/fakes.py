@@ -298,6 +298,8 @@ class FakeFigures:
     stored: int = 0
     handed_out: int = 0
     delays: dict[int, int] | None = None
+    waiting: dict[str, Any] = field(default_factory=lambda: {"pending": 0, "topics": {}})
+    cleared: tuple[int, int] = (0, 0)
 
     def runtime(self) -> Mapping[str, str]:
         return self.figures
@@ -310,6 +312,12 @@ class FakeFigures:
 
     def delay_offsets(self) -> Mapping[int, int] | None:
         return self.delays
+
+    def timed(self, now_ms: int) -> Mapping[str, Any]:
+        return self.waiting
+
+    def timer_cleared(self) -> tuple[int, int]:
+        return self.cleared
 
 
 @dataclass

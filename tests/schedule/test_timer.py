@@ -333,6 +333,70 @@ def test_recalls_outlive_a_process_and_a_long_rest(desk: Desk, rolled: bool) -> 
     assert desk.bodies() == []
 
 
+def test_a_recall_counts_for_a_late_message_of_a_process_before_the_clock_stepped_back(
+    desk: Desk,
+) -> None:
+    base = (now_ms() // 1000 + 4) * 1000
+    desk.at_time(base + 10, b"of the second")
+    desk.settle(base + 20)
+    desk.at_time(base + 500, b"late", unique="0A")
+    desk.settle(base + 20)
+    desk.recall(base + 500, "0A")
+    desk.scheduler = desk.new_scheduler()
+    desk.turn(base - 1_000)
+    for _ in range(2):                            # it counts for processes that come later
+        desk.scheduler = desk.new_scheduler()
+        desk.settle(base + 400)
+    desk.settle(base + 5_000)
+    assert desk.bodies() == [b"of the second"]
+
+
+def rolled(desk: Desk, due_ms: int, body: bytes, unique: str, times: int) -> None:
+    """As a stock broker stores a message again: without the older record's position."""
+    desk.at_time(due_ms, body, properties={
+        "UNIQ_KEY": unique, "TIMER_DELIVER_MS": str(due_ms), "TIMER_ROLL_TIMES": str(times),
+        "TIMER_OUT_MS": str((due_ms - 1) // 1000 * 1000), "REAL_TOPIC": "Orders", "REAL_QID": "0"})
+
+
+def test_what_a_stock_broker_stored_again_comes_once(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    due_ms = base + 5 * DAY_MS
+    desk.at_time(due_ms, b"far", unique="0A")
+    rolled(desk, due_ms, b"far", "0A", 1)
+    rolled(desk, due_ms, b"far", "0A", 2)
+    rolled(desk, due_ms, b"other", "0A", 1)       # one id, but another body, or another time
+    rolled(desk, due_ms + 1, b"far", "0A", 1)
+    desk.at_time(due_ms, b"far", unique="0A", topic="Bills")
+    desk.begin(load=False)
+    desk.scheduler.load({}, -1)
+    desk.scheduler.load_timer(base // 1000 + 4 * 86_400, 6, trusted=False)
+    for _ in range(4):                            # each is stored again, and comes then
+        desk.settle(due_ms + 3 * DAY_MS)
+    assert sorted((one.topic, one.body) for one in desk.delivered()) == [
+        ("Bills", b"far"), ("Orders", b"far"), ("Orders", b"far"), ("Orders", b"other")]
+
+
+def test_a_far_message_that_was_refused_is_not_taken_for_its_own_twin(desk: Desk) -> None:
+    base = (now_ms() // 1000 + 2) * 1000
+    rolled(desk, base + 500, b"far", "0A", 1)
+    desk.turn(base - 1_500)
+    watch(desk.run.segment)
+    try:
+        fail("write", ENOSPC)
+        desk.turn(base + 600)
+        desk.store()
+    finally:
+        unwatch()
+    later = iter(range(1_000, 10_000_000, 1_000))
+
+    def came() -> bool:                           # the writer looks at the disk now and then
+        desk.back_off()
+        desk.settle(base + next(later))
+        return len(desk.bodies()) == 1
+
+    wait_until(came, "the message")
+
+
 def test_a_repeated_recall_takes_no_more_time_than_another(desk: Desk) -> None:
     base = (now_ms() // 1000 + 2) * 1000
     desk.at_time(base + 900, b"goes", unique="0A")

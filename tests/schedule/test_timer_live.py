@@ -1,6 +1,7 @@
 """Messages with a time of delivery on a running broker: to the millisecond, once, whatever dies."""
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections import defaultdict
@@ -11,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.client import LocalTransactionState, Message, Producer, TransactionProducer
+from mqcore.client import (
+    AsyncProducer,
+    ConfigError,
+    LocalTransactionState,
+    Message,
+    Producer,
+    RecallOutcome,
+    TransactionProducer,
+)
 from mqcore.shm.delays import timer_pending
 from mqcore.shm.tables import QueueTable
 from mqcore.wire.properties import decode_properties
@@ -82,19 +91,53 @@ def test_times_of_all_kinds_come_to_the_millisecond(tmp_path: Path) -> None:
             producer.send(TOPIC, b"1", delay=timedelta(milliseconds=1300))
             producer.send(TOPIC, b"2", deliver_at=datetime.now(UTC) + timedelta(seconds=2.2))
             back = producer.send(TOPIC, b"3", delay=2.5)
-            assert producer.recall(back) == back.message_id
+            assert producer.recall(back) == (back.message_id, RecallOutcome.RECALLED)
+            assert back.recall().recalled              # again, by the result itself
+            with pytest.raises(ConfigError):
+                producer.send(TOPIC, b"plain").recall()
         with TransactionProducer(
                 "halves", check=lambda message: LocalTransactionState.UNKNOWN,
                 namesrv=broker.namesrv_addr) as producer:
             committed = producer.send_in_transaction(
                 Message(TOPIC, b"4", delay=1.1), lambda message, _: LocalTransactionState.COMMIT)
-        wait_until(lambda: came(broker) == 4, "all but the recalled one", 20.0)
+        wait_until(lambda: came(broker) == 5, "all but the recalled one", 20.0)
         broker.stop()
     found = Timed(broker.store / "commitlog")
     assert found.due_ms.keys() - found.came_ms.keys() == {back.message_id}
     del found.due_ms[back.message_id]
     assert committed.message_id in found.came_ms
     found.check()
+
+
+def test_a_recall_in_the_race_says_what_became_of_its_message(tmp_path: Path) -> None:
+    """Each is taken back a few times around the moment at which it is due."""
+    dice = random.Random(SEED)
+    outcomes: dict[str, list[RecallOutcome]] = defaultdict(list)
+
+    async def one(producer: AsyncProducer, delay: float) -> None:
+        sent = await producer.send(TOPIC, b"x", delay=delay)
+        await asyncio.sleep(delay + dice.uniform(-0.05, 0.02))
+        for _ in range(3):
+            outcomes[sent.message_id].append((await sent.recall()).outcome)
+            await asyncio.sleep(0.01)
+
+    async def all_of_them(namesrv: str) -> None:
+        async with AsyncProducer("race", namesrv=namesrv) as producer:
+            await producer.send(TOPIC, b"makes the topic", delay=0.001)
+            await asyncio.gather(*(one(producer, dice.uniform(0.3, 2.0)) for _ in range(300)))
+
+    with mqcore_up(tmp_path, OFTEN) as broker:
+        asyncio.run(all_of_them(broker.namesrv_addr))
+        wait_until(lambda: timer_pending(segment_of(broker)) == 0, "nothing waits", 20.0)
+        broker.stop()
+    came_ms = Timed(broker.store / "commitlog").came_ms
+    told = {name: {each for each in said if each is not RecallOutcome.DELIVERING}
+            for name, said in outcomes.items()}
+    wrong = {name: said for name, said in told.items()
+             if said - {RecallOutcome.DELIVERED if came_ms[name] else RecallOutcome.RECALLED}}
+    assert not wrong, f"{len(wrong)}: {list(wrong.items())[:5]}"
+    kinds = set.union(*told.values())
+    assert kinds == {RecallOutcome.RECALLED, RecallOutcome.DELIVERED}, "no race was run"
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from mqcore.broker.tables.config_file import DELAY_FILE
+from mqcore.shm.delays import timer_figures
 from mqcore.wire.properties import decode_properties
 from mqcore.workers.scheduling import scheduler
 from mqcore.workers.scheduling.scheduler import DelayOffsets, begin
@@ -40,7 +41,7 @@ class World:
         monkeypatch.setattr(scheduler, "boot_id", lambda: f"boot {self.boots}")
         self.dice = random.Random(seed)
         self.desk = Desk(root, segment_size=1 << 20)
-        self.at = now_ms()
+        self.at = now_ms() // 2_000 * 2_000 + self.dice.randrange(2_000)   # the same in each run
         self.count = 0
         self.promised: dict[str, int] = {}       # key -> log position of a recall in time
         self.file = self.offsets_file()
@@ -184,6 +185,10 @@ class World:
         self.check()
         missing = self.waiting().keys() - self.came().keys() - recalled
         assert not missing, f"{missing} did not come"
+        shown = timer_figures(self.desk.run.segment, self.at)
+        assert shown["counted"]
+        assert shown.items() >= {
+            "pending": 0, "topics": {}, "others": 0, "hours": {}, "later": 0}.items()
 
 
 STEPS_OF = (

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from mqcore.wire.recall_handle import RecallHandle
 from mqcore.wire.records import BatchItem, encode_batch
 from tests.support.mqcore_process import MqcoreProcess
 from tests.support.waiting import wait_until
@@ -144,11 +145,34 @@ def test_a_message_is_taken_back_once_or_twice_and_its_neighbour_is_not(state: S
     for _ in range(2):
         answer = state.ask(RECALL, {"producerGroup": "g", "topic": "Taken",
                                     "recallHandle": handles["0A"]})
-        assert (answer.code, answer.ext) == (0, {"msgId": "0A"})
+        assert (answer.code, answer.ext) == (0, {"msgId": "0A", "outcome": "recalled"})
     later = state.ask(SEND_V2, send_fields("Taken", properties=(
         "UNIQ_KEY\x010C\x02TIMER_DELAY_MS\x013600\x02")), b"0C")
     assert later.code == 0
     wait_until(lambda: state.queue_end("Taken", 0) == 2, "the two others")
+    for key, outcome in (("0A", "recalled"), ("0B", "delivered")):       # behind its time, too
+
+        def told(key: str = key, outcome: str = outcome) -> bool:
+            late = state.ask(RECALL, {"producerGroup": "g", "topic": "Taken",
+                                      "recallHandle": handles[key]})
+            assert late.ext is not None
+            return late.code == ILLEGAL_OPERATION and late.ext["outcome"] == outcome
+
+        wait_until(told, f"the outcome of {key}")
+
+
+def test_a_recall_of_what_no_message_is_says_that_it_is_unknown(state: State) -> None:
+    state.topic("Nothing", 1)
+    sent = state.ask(SEND_V2, send_fields("Nothing", properties=(
+        "UNIQ_KEY\x01other\x02TIMER_DELAY_MS\x013600\x02")), b"x")
+    broker = RecallHandle.read((sent.ext or {})["recallHandle"] or "").broker_name
+    for ahead_ms in (900, 60_000):
+        second = (time.time_ns() // 1_000_000 + ahead_ms) // 1000 * 1000 + 1
+        answer = state.ask(RECALL, {"producerGroup": "g", "topic": "Nothing",
+                                    "recallHandle": encoded("Nothing", broker, second)})
+        assert answer.ext is not None
+        if ahead_ms > 1_000 or answer.code == 0:
+            assert (answer.code, answer.ext["outcome"]) == (0, "unknown")
 
 
 @pytest.mark.parametrize("wish", WISHES)

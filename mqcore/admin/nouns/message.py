@@ -20,7 +20,6 @@ from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Facts, Part, Table, Text, View
 from mqcore.client import AsyncAdmin, AsyncReader, MessageQueue, ReceivedMessage
 from mqcore.client.admin import MessageTrace, Track
-from mqcore.wire.recall_handle import HandleError, RecallHandle
 
 FIND_MAX = 10_000
 PATIENCE_MAX_S = 86_400.0
@@ -212,34 +211,6 @@ def _trace_document(trace: MessageTrace) -> dict[str, Any]:
             "fromCheck": one.from_check,
         } for one in trace.ends],
     }
-
-
-# -- recall ---------------------------------------------------------------------------------------
-
-@click.command("recall")
-@click.argument("handle")
-@changes
-async def recall_command(admin: AsyncAdmin, handle: str) -> Plan:
-    """
-    Take a message back before its time of delivery.
-
-    HANDLE is the recallHandle that `mqcore message send --in` or a client's send printed. A message
-    whose last second has begun may be on its way already.
-    """
-    try:
-        said = RecallHandle.read(handle)
-    except HandleError as error:
-        raise Failure(f"HANDLE: {error}", Exit.USAGE) from None
-    document = {"topic": said.topic, "broker": said.broker_name, "messageId": said.message_id,
-                "second": units.iso_of(said.second_ms / 1000)}
-    line = (f"take back message {said.message_id} of topic {said.topic}, due in the second from"
-            f" {units.moment(said.second_ms / 1000)} on")
-
-    async def take_back() -> View:
-        await admin.recall(handle)
-        return View(document, [Text([f"taken back: {said.message_id}"])])
-
-    return Plan(View(document, [Text([line])]), take_back)
 
 
 # -- resend ---------------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> bool:
     properties = decode_properties(header.properties)
     is_retry = header.topic.startswith(RETRY_PREFIX) and header.reconsume_times > 0
     delayed = delay_level(properties.get(DELAY)) > 0
-    waits = not delayed and check_timer(core, request, properties, was_delivered=is_retry)
+    waits = not delayed and check_timer(core, request, properties, was_delivered=is_retry) > 0
     if header.batch:
         if waits:
             raise SendRefusal(ResponseCode.MESSAGE_ILLEGAL,
@@ -270,9 +270,9 @@ def _check_content(core: Core, request: Request, header: SendHeader) -> bool:
 
 
 def check_timer(core: Core, request: Request, properties: dict[str, str], *,
-                was_delivered: bool = False) -> bool:
+                was_delivered: bool = False) -> int:
     """
-    Whether a message waits for a time of delivery in the future, as 5.x has it (timer.md 2).
+    For how many ms a message waits, as 5.x has it (timer.md 2); 0: it does not.
 
     was_delivered: it is consumed again, and waited before its first delivery. Raises SendRefusal
     for what is no time, for one further ahead than `broker.timer_max_delay_s`, and, where
@@ -280,7 +280,7 @@ def check_timer(core: Core, request: Request, properties: dict[str, str], *,
     """
     broker = core.settings.broker
     if broker.timer_messages == "at_once" or was_delivered:
-        return False
+        return 0
     for name in TIMER_PROPERTIES:
         value = properties.get(name)
         if value is None:
@@ -290,7 +290,7 @@ def check_timer(core: Core, request: Request, properties: dict[str, str], *,
         ahead_ms = None if wanted is None else (
             wanted - now_ms if name == TIMER_DELIVER_MS else wanted * _UNIT_MS[name])
         if ahead_ms is not None and ahead_ms <= 0:
-            return False
+            return 0
         if ahead_ms is None or broker.timer_messages == "refuse":
             raise SendRefusal(
                 ResponseCode.MESSAGE_ILLEGAL,
@@ -303,8 +303,8 @@ def check_timer(core: Core, request: Request, properties: dict[str, str], *,
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"timer message illegal, property {name} is {value[:40]!r}: the time of delivery"
                 f" may be at most {broker.timer_max_delay_s} s ahead (broker.timer_max_delay_s)")
-        return True
-    return False
+        return ahead_ms
+    return 0
 
 
 def delay_level(value: str | None) -> int:

@@ -29,6 +29,7 @@ from mqcore.broker.requests import (
     send_back,
     send_rules,
     statistics,
+    timed,
     topic,
     topic_change,
     transaction,
@@ -52,4 +53,4 @@ def table_of(*modules: ModuleType) -> dict[int, Handler]:
 HANDLERS: Final = table_of(
     access, admin, cleaning, client, config, connection, consume, group, grpc, offset,
     pull_rules, query, queue, recall, relay, replication, reply, reset, send_back, send_rules,
-    statistics, topic, topic_change, transaction)
+    statistics, timed, topic, topic_change, transaction)

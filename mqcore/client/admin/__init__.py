@@ -35,6 +35,7 @@ from mqcore.client.admin.offsets import ClientOffsets, GroupOffset, OffsetReset,
 from mqcore.client.admin.overview import TopicOnBroker
 from mqcore.client.admin.sending import DeadLetter, Resent, SendTime
 from mqcore.client.admin.statistics import Stats, StatsWindow, TopicActivity
+from mqcore.client.admin.timed import TimedMessages
 from mqcore.client.admin.topics import QueuePositions, TopicStats
 from mqcore.client.admin.traces import MessageTrace, TracedConsume, TracedEnd, TracedSend
 from mqcore.client.admin.tracking import DirectResult, Track, TrackState
@@ -87,6 +88,7 @@ __all__ = [
     "StatsWindow",
     "StoredEntry",
     "Target",
+    "TimedMessages",
     "TopicActivity",
     "TopicConsumption",
     "TopicOnBroker",

@@ -6,13 +6,14 @@ from mqcore.client.admin.name_servers import NameServerCalls
 from mqcore.client.admin.overview import Overview
 from mqcore.client.admin.sending import AdminSends
 from mqcore.client.admin.statistics import Statistics
+from mqcore.client.admin.timed import Timed
 from mqcore.client.admin.traces import Traces
 from mqcore.client.admin.tracking import Tracking
 from mqcore.client.admin.transactions import Transactions
 
 
 class AsyncAdmin(
-    Overview, Statistics, Transactions, Traces, AdminSends, Tracking, NameServerCalls, Acl,
+    Overview, Statistics, Transactions, Timed, Traces, AdminSends, Tracking, NameServerCalls, Acl,
 ):
     """Administration of a cluster, for asyncio; use it with `async with`.
 

@@ -137,6 +137,9 @@ class Admin(BlockingRole[AsyncAdmin]):
     # traces
     trace: Final = _waits(AsyncAdmin.trace)
 
+    # times of delivery
+    timed_messages: Final = _waits(AsyncAdmin.timed_messages)
+
     # transactions
     pending_transactions: Final = _waits(AsyncAdmin.pending_transactions)
     transaction: Final = _waits(AsyncAdmin.transaction)

@@ -68,6 +68,9 @@ class Fields:
     def texts(self, name: str) -> tuple[str, ...]:
         return tuple(str(value) for value in self.items(name))
 
+    def numbers(self, name: str) -> tuple[int, ...]:
+        return tuple(self._number(value, name) for value in self.items(name))
+
     def table(self, name: str) -> dict[str, str]:
         return {str(key): str(value) for key, value in self.object(name).members.items()}
 

@@ -14,7 +14,7 @@ from mqcore.client.admin.link import Found, Link, limited, some_at_once
 from mqcore.client.admin.messages import QUERY_COUNT_MAX, READ_COUNT_MAX, Messages
 from mqcore.client.core.options import check_group, check_topic
 from mqcore.client.errors import ConfigError, NoRouteError, RocketMQError
-from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.message import Message, MessageQueue, RecallResult, SendResult
 from mqcore.client.network.route import publish_queues
 from mqcore.client.received import ReceivedMessage
 from mqcore.wire import properties as names
@@ -100,12 +100,13 @@ class AdminSends(Messages, Link):
             return await producer.send(_again(message, message.topic), queue=queue)
 
     @limited
-    async def recall(self, handle: str) -> str:
+    async def recall(self, handle: str) -> RecallResult:
         """
-        Take a message back before its time of delivery; returns its message id.
+        Take a message back before its time of delivery; says what became of that.
 
         handle   the `recall_handle` that its send gave
-        Raises ConfigError for what is no handle, BrokerError with code 604 when its time has come.
+        Raises ConfigError for what is no handle, BrokerError with code 604 when it comes too late
+        for a stock broker.
         """
         async with self._producer() as producer:
             return await producer.recall(handle)

@@ -8,7 +8,7 @@ from typing import TypeVar, Unpack, overload
 
 from mqcore.client.config import ClientConfig
 from mqcore.client.errors import ClientError
-from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.message import Message, MessageQueue, RecallResult, SendResult
 from mqcore.client.produce.many import Shard
 from mqcore.client.produce.producer import AsyncProducer, shard_of
 from mqcore.client.produce.producer_config import ProducerOptions
@@ -34,6 +34,7 @@ class BlockingProducer(BlockingRole[A]):
 
     def __init__(self, role: A) -> None:
         super().__init__(role)
+        role._sender.recaller = self.recall
         self._inbox: deque[Sending] = deque()       # on the way to the loop's thread
         self._is_awake = False                      # the loop was told to look
         self._is_taking = False                     # ... and is at it
@@ -210,7 +211,7 @@ class BlockingProducer(BlockingRole[A]):
         return self._call(self._role.request, message, timeout=timeout, queue=queue, shard=shard,
                           selector=selector, arg=arg)
 
-    def recall(self, sent: SendResult | str, *, timeout: float | None = None) -> str:
+    def recall(self, sent: SendResult | str, *, timeout: float | None = None) -> RecallResult:
         """Take a message back whose time of delivery has not come, as AsyncProducer.recall."""
         return self._call(self._role.recall, sent, timeout=timeout)
 

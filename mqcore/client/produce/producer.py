@@ -21,7 +21,7 @@ from mqcore.client.errors import (
     RocketMQError,
 )
 from mqcore.client.hooks import TRACE_GROUP_PREFIX, Hooks
-from mqcore.client.message import Message, MessageQueue, SendResult
+from mqcore.client.message import Message, MessageQueue, RecallResult, SendResult
 from mqcore.client.native.sends import KeySource, batch_item_size, first_unlike
 from mqcore.client.produce.linger import Linger
 from mqcore.client.produce.many import ManySend, Shard, batch_sending, one_batch
@@ -88,6 +88,7 @@ class AsyncProducer(Role):
         self._hooks = Hooks(group, client.namespace)
         self._compressor = Compressor(self._config.compression, self._config.compression_level)
         self._sender = Sender(self._instance, self._config, self._group, self._hooks)
+        self._sender.recaller = self.recall
         self._linger = Linger(self._sender, self._config) if self._config.linger else None
         self._topics: dict[str, str] = {}       # checked ones, and what brokers call them
         self._replies = Replies()
@@ -390,14 +391,13 @@ class AsyncProducer(Role):
         finally:
             self._replies.forget(correlation)
 
-    async def recall(self, sent: SendResult | str, *, timeout: float | None = None) -> str:
-        """Take a message back whose time of delivery has not come; returns its message id.
+    async def recall(self, sent: SendResult | str, *, timeout: float | None = None) -> RecallResult:
+        """Take a message back whose time of delivery has not come; says what became of that.
 
         sent      what its send gave, or the `recall_handle` of that
         timeout   seconds; None: the option send_timeout
-        A message may be recalled again. One whose last second has begun may be on its way already.
-        Raises BrokerError with code 604 when its time has come, ConfigError without a handle,
-        NoRouteError, RequestTimeout, ConnectError.
+        A message may be recalled again. Raises BrokerError with code 604 for what is too late for
+        a stock broker, or another's handle, ConfigError without one, NoRouteError, RequestTimeout.
         """
         self._life.check()
         return await recall(self._instance, self._group, sent, self._timeout(timeout))

@@ -79,6 +79,7 @@ class Sender:
         self._is_in_lane = False
         self._is_vip = client.vip_channel
         self.is_closed: bool = False
+        self.recaller: Callable[..., Any]       # the producer's `recall`
         self._loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:

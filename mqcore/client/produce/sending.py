@@ -5,12 +5,18 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from mqcore.client.core.guard import raised
 from mqcore.client.core.retry import Tries
 from mqcore.client.errors import RequestTimeout, RocketMQError, send_error
-from mqcore.client.message import Message, MessageQueue, SendResult, SendStatus
+from mqcore.client.message import (
+    Message,
+    MessageQueue,
+    SendResult,
+    SendStatus,
+    TimedSendResult,
+)
 from mqcore.client.native.answers import Waiter
 from mqcore.client.network.connection import Connection
 from mqcore.wire.codes import RequestCode, ResponseCode
@@ -62,6 +68,7 @@ class Owner(Protocol):
     """Decides what comes after a try: the Sender."""
 
     namespace: str
+    recaller: Callable[..., Any]            # the producer's `recall`
 
     def stored(self, sending: Sending, result: SendResult) -> None: ...
     def failed(self, sending: Sending, error: RocketMQError) -> None: ...
@@ -136,9 +143,13 @@ class Sending(Waiter):
         assert queue is not None
         if sender.namespace or queue.queue_id != queue_id:
             queue = MessageQueue(self.message.topic, queue.broker_name, queue_id)
-        return SendResult(
+        kind = TimedSendResult if recall_handle else SendResult
+        result = kind(
             STATUS[code], self.key, offset_message_id, queue, queue_offset,
             region_id or "DefaultRegion", transaction_id, is_traced, recall_handle)
+        if isinstance(result, TimedSendResult):
+            result.recaller = sender.recaller
+        return result
 
     # -- what the connection calls ----------------------------------------------------------------
 

@@ -23,7 +23,11 @@ cdef void replay_begin(Scheduler* s) noexcept nogil:
     s.search_position = max(s.book.state.settled_position, load_i64_acquire(&s.shm.log.first))
     s.search_end = load_i64_acquire(&s.shm.log.published)
     if not s.timer.is_open:
-        s.timer.safe_position = s.timer.begun_position = s.search_position
+        s.timer.safe_position = min(s.search_position, s.timer.known_position)
+        s.timer.begun_position = s.timer.safe_position
+    if s.timer.held_second < s.timer.second:
+        s.timer.held_position = s.search_position
+    s.timer.held_position = min(s.timer.held_position, s.search_position)
 
 
 cdef bint is_delivery(const RecordView* found, RealPlace* place) noexcept nogil:

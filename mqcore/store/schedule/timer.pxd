@@ -3,7 +3,9 @@
 #
 #   TM1  A second begins when the store clock reaches it. From then on its slot takes no unit: a message
 #        that comes for it, or for an earlier one, gets a unit in the next slot that has not begun, and
-#        waits in memory (`late`) for its own time.
+#        waits in memory (`late`) for its own time. A second that has begun stays so for later processes while
+#        the slot behind it has late units: the clock may be behind its begin again, and a recall must not
+#        stand before its message.
 #   TM2  A second is settled when all units of its slot are, those of late messages too. Seconds are
 #        settled in their order, and `timercheck` names the first one that is not.
 #   TM3  A unit is marked settled when its message is: delivered and durable (delivery S5), recalled, or
@@ -17,10 +19,14 @@
 #   TM6  A message that is due more than ROLL_MS ahead is stored again when the half or the whole of that
 #        time is over: its record is never older than that, and retention leaves it. No further second
 #        begins before that record is in the wheel; a wheel that is made again forgets the older one.
+#        What a stock broker stored again does not name the older record: both are due at one time then, and
+#        the second one with the same topic, unique key, times and body is not handed over.
 #   TM7  At most COLLECTED_MAX messages of a second are in memory; the slot is read again for the rest.
 #   TM8  Nothing is handed over before the queue is read to where it ended when that reading began: a
 #        recall that was stored before its message came due counts, also after a rest of any length. An
 #        entry that cannot be read, or finds no room, holds nothing up.
+#   TM9  `timer_cleared`: messages whose recall stands before this queue offset are delivered by now, and in the
+#        log, or will never be: the recall is read, and all that was handed over before that has its result.
 from libc.stdint cimport INT64_MAX, int32_t, int64_t
 
 from mqcore.layout cimport AppendResult

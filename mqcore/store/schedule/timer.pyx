@@ -23,6 +23,7 @@ from mqcore.store.queue.place cimport queue_id_of_late
 from mqcore.store.record cimport RecordView
 from mqcore.store.schedule.book cimport book_move_position
 from mqcore.store.schedule.levels cimport (
+    DELIVERY_NUMBER_MASK,
     FLIGHT_MAX,
     NOTE_NO_PLACE,
     NOTE_TOO_LARGE,
@@ -31,11 +32,13 @@ from mqcore.store.schedule.levels cimport (
     Scheduler,
     hand_in,
     note_skip,
+    record_at,
 )
 from mqcore.store.schedule.timer_index cimport (
     KIND_OF_SLOT,
     LATE_MAX,
     RECALL_KEY_MAX,
+    ROLL_MS,
     TIMER_LEVEL,
     TIMER_RETRY_MS,
     timer_distrust,
@@ -52,6 +55,7 @@ from mqcore.store.schedule.timer_index cimport (
     timer_settle_recall,
     timer_survey,
 )
+from mqcore.store.schedule.timer_counts cimport counts_go_on
 from mqcore.store.schedule.timer_items cimport (
     TimerItem,
     heap_pop,
@@ -63,13 +67,16 @@ from mqcore.store.schedule.timer_items cimport (
     positions_free,
     positions_have,
     positions_sort,
+    recalls_add,
     recalls_expire,
+    recalls_find,
     recalls_free,
 )
 from mqcore.store.schedule.timer_record cimport (
     TIMER_PROPERTIES_MAX,
     TIMER_SECOND_MS,
     TimedMessage,
+    timed_is_twin,
     timed_message,
     timed_write,
 )
@@ -95,6 +102,7 @@ from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH
 
 cdef enum:
     COLLECTED_MAX = 1 << 20            # TM7
+    FAR_MAX = 1 << 16                  # TM6: messages of a second that are compared
     KIND_MASK = 3                      # of a delivery's name: units stand at multiples of 4
     TRIM_SECONDS = 64
     NOT_DELIVERED = -3                 # it was recalled, or stored again
@@ -105,12 +113,33 @@ cdef enum:
 cdef void timer_begin(Scheduler* s, const char* root) noexcept nogil:
     snprintf(s.timer.root, sizeof(s.timer.root), b"%s", root)
     s.timer.collected_max = COLLECTED_MAX
+    s.timer.held_second = -1
+    s.timer.known_position = INT64_MAX
 
 
 cdef void timer_load(Scheduler* s, int64_t safe_second, int64_t safe_offset, bint trusted) noexcept nogil:
     s.timer.safe_second = safe_second
     s.timer.safe_offset = safe_offset
     s.timer.untrusted = not trusted
+
+
+cdef void publish_cleared(Scheduler* s) noexcept nogil:
+    """TM9. What is handed over is answered in its order."""
+    cdef Timer* t = &s.timer
+    cdef int64_t read = s.levels[TIMER_LEVEL].next
+    cdef int64_t cleared = 0
+    if not t.is_open or s.unknown:
+        return
+    if s.flying == 0:
+        cleared = read
+        t.mark = -1
+    elif t.mark >= 0 and ((s.answered - t.mark_sent) & DELIVERY_NUMBER_MASK) < DELIVERY_NUMBER_MASK // 2:
+        cleared = t.mark
+        t.mark = -1
+    if t.mark < 0 and cleared < read:
+        t.mark, t.mark_sent = read, s.sent
+    if cleared > s.book.state.timer_cleared:
+        store_i64_release(&s.book.state.timer_cleared, cleared)
 
 
 cdef void timer_publish(Scheduler* s) noexcept nogil:
@@ -123,13 +152,16 @@ cdef void timer_publish(Scheduler* s) noexcept nogil:
     store_i64_release(&state.timer_position, position)
     store_i64_release(&state.timer_trusted, 1 if timer_trusts(s) else 0)
     store_i64_release(&state.timer_pending, t.pending)
-    store_i64_release(&state.timer_next, 0 if t.pending <= 0 else t.second if t.begun else
-                      max(t.next_second, t.second))
+    store_i64_release(&state.timer_next, 0 if t.pending <= 0 and state.timer_counted else
+                      t.second if t.begun else
+                      max(t.next_second, t.second) if t.next_second < INT64_MAX else 0)
+    publish_cleared(s)
 
 
 cdef void timer_resume(Scheduler* s) noexcept nogil:
     cdef ScheduleState* state = s.book.state
     timer_load(s, state.timer_second, state.timer_offset, state.timer_trusted != 0)
+    s.timer.known_position = state.timer_position
     if s.timer.untrusted:              # what was delivered is searched for from there
         store_i64_release(&state.settled_position, min(state.settled_position, state.timer_position))
 
@@ -139,6 +171,7 @@ cdef void timer_close(Scheduler* s) noexcept nogil:
     items_free(&s.timer.slot)
     items_free(&s.timer.late)
     recalls_free(&s.timer.recalls)
+    recalls_free(&s.timer.far)
     positions_free(&s.timer.found)
     positions_free(&s.timer.rolled)
     s.timer.is_open = False
@@ -159,7 +192,9 @@ cdef void timer_restart(Scheduler* s) noexcept nogil:
         t.flying[i] = 0
     t.waiting[0] = t.waiting[1] = t.refused = 0
     t.read_to = t.rolled_to = 0
+    t.mark = -1
     recalls_free(&t.recalls)
+    recalls_free(&t.far)
     positions_sort(&t.found)
     if t.is_open and (t.untrusted or not timer_fits(s)):
         timer_distrust(s)
@@ -173,15 +208,16 @@ cdef void timer_found(Scheduler* s, const RecordView* made) noexcept nogil:
     """Its prepared position counts if it was made from the record there."""
     if timer_is_made(s, made):
         positions_add(&s.timer.found, made.prepared_position)
+        s.timer.held_second = max(s.timer.held_second, made.store_time_ms // TIMER_SECOND_MS)
 
 
 # -- a second begins -------------------------------------------------------------------------------
 
 
-cdef void collect(Scheduler* s) noexcept nogil:
+cdef bint collect(Scheduler* s) noexcept nogil:
     """
     Read the unsettled units of the slot of `second`: its recalls first, then the earliest COLLECTED_MAX
-    messages behind those that were handed over.
+    messages behind those that were handed over. False: the slot does not have the units that it counts.
     """
     cdef Timer* t = &s.timer
     cdef TimerItem item, passed
@@ -190,20 +226,21 @@ cdef void collect(Scheduler* s) noexcept nogil:
     cdef TimedMessage marker
     cdef const uint8_t* at
     cdef int64_t position = wheel_last(&t.wheel, t.second)
+    cdef int32_t units = 0
     cdef bint again = t.more and t.slot.count > 0
     if again:
         passed = t.slot.items[t.slot.count - 1]
     t.slot.count = t.slot_next = 0
     t.more = False
-    while position >= 0 and wheel_unit(&t.wheel, position, &unit):
+    while position >= 0 and wheel_unit(&t.wheel, position, &unit) and unit.second == t.second:
         position = unit.previous
+        units += 1
         if unit.state & UNIT_LATE and unit.position >= t.life_begin:
             continue
         if unit.state & UNIT_SETTLED:
-            t.pending -= unit.position < t.life_begin and not again
             continue
         if positions_have(&t.found, unit.log_position) or timer_is_rolled(t, unit.log_position):
-            timer_settle(t, unit.position, KIND_OF_SLOT)
+            timer_settle(s, unit.position, KIND_OF_SLOT)
             continue
         if unit.magic & TIMER_DELETE and not unit.magic & TIMER_ROLL:
             if timer_read(s, unit.log_position, unit.size, &at, &record, &marker) == 0:
@@ -223,6 +260,7 @@ cdef void collect(Scheduler* s) noexcept nogil:
         if not heap_push(&t.slot, &item, False, t.collected_max):
             t.more = True              # no memory: what is there goes first
     items_sort(&t.slot)
+    return units == wheel_units(&t.wheel, t.second)
 
 
 cdef bint begin_second(Scheduler* s, int64_t store_ms, int64_t now_ms,
@@ -240,7 +278,7 @@ cdef bint begin_second(Scheduler* s, int64_t store_ms, int64_t now_ms,
         if t.next_second > now_second:
             if now_second > t.second:
                 t.second = now_second
-            if s.levels[TIMER_LEVEL].flying == 0 and t.late.count == 0:
+            if s.levels[TIMER_LEVEL].flying == 0 and t.late.count == 0 and t.late_until < t.second:
                 t.safe_position = t.begun_position = load_i64_acquire(&s.shm.log.published)
             if t.next_second < INT64_MAX:
                 wake_ms[0] = min(wake_ms[0], steady_of(s, t.next_second * TIMER_SECOND_MS, now_ms))
@@ -252,7 +290,11 @@ cdef bint begin_second(Scheduler* s, int64_t store_ms, int64_t now_ms,
     t.begun = True
     t.safe_position, t.begun_position = t.begun_position, load_i64_acquire(&s.shm.log.published)
     recalls_expire(&t.recalls, t.second)
-    collect(s)
+    recalls_expire(&t.far, t.second)
+    if not collect(s):                 # damage: made again from the queue (TM5)
+        t.untrusted = s.unknown = True
+        wake_ms[0] = min(wake_ms[0], now_ms + 1)
+        return False
     return True
 
 
@@ -281,6 +323,31 @@ cdef bint is_recalled(Scheduler* s, const TimedMessage* message) noexcept nogil:
     key[topic_length] = c'+'
     memcpy(key + topic_length + 1, message.unique.value, message.unique.value_length)
     return timer_find_recall(s, key, length) >= 0
+
+
+cdef bint may_have_twin(const RecordView* record, const TimedMessage* message) noexcept nogil:
+    """Whether a message was more than ROLL_MS ahead, in this record or before."""
+    return message.unique.value_length > 0 and (
+        message.rolled > 0 or message.due_ms - record.store_time_ms >= ROLL_MS)
+
+
+cdef bint is_twin(Scheduler* s, const RecordView* record, const TimedMessage* message) noexcept nogil:
+    """Whether another record of the same message was handed over in this second (TM6)."""
+    cdef RecordView other
+    cdef TimedMessage found
+    cdef uint64_t hash = name_hash(message.unique.value, message.unique.value_length,
+                                   <uint64_t>message.due_ms)
+    cdef int32_t place = recalls_find(&s.timer.far, hash, -1)
+    while place >= 0:                  # all stay mapped: it is one use of the log (view L2)
+        if (s.timer.far.places[place].marker != record.log_position
+                and record_at(s, s.timer.far.places[place].marker, &other) != NULL
+                and timed_message(&other, &found) == 0
+                and timed_is_twin(record, message, &other, &found)):
+            return True
+        place = recalls_find(&s.timer.far, hash, place)
+    recalls_add(&s.timer.far, hash, record.log_position, message.due_ms // TIMER_SECOND_MS + 1,
+                FAR_MAX)
+    return False
 
 
 cdef void note_lateness(ScheduleState* state, int64_t late_ms) noexcept nogil:
@@ -321,6 +388,8 @@ cdef int hand_over_timed(Scheduler* s, const TimerItem* item, int64_t store_ms) 
         found = timer_read(s, unit.log_position, unit.size, &at, &record, &message)
         if found:
             return found
+    if not rolls and may_have_twin(&record, &message) and is_twin(s, &record, &message):
+        return NOT_DELIVERED
     if not rolls:
         queue_id = queue_id_of_late(s.shm, message.place.topic, message.place.topic_length,
                                     message.place.queue_id)
@@ -366,8 +435,9 @@ cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
     cdef bint of_slot
     cdef int handed
     while s.flying < FLIGHT_MAX:
-        if t.slot_next == t.slot.count and t.more and t.begun:
-            collect(s)
+        if t.slot_next == t.slot.count and t.more and t.begun and not collect(s):
+            t.untrusted = s.unknown = True
+            break
         next = next_item(t, &of_slot)
         if next == NULL:
             break
@@ -396,7 +466,7 @@ cdef int64_t deliver_timed(Scheduler* s, int64_t store_ms, int64_t now_ms,
             continue
         if handed != NOT_DELIVERED:
             note_skip(s, handed, TIMER_LEVEL, -1, item.log_position)
-        timer_settle(t, item.unit, item.kind)
+        timer_settle(s, item.unit, item.kind)
     return count
 
 
@@ -426,7 +496,7 @@ cdef void timer_result(Scheduler* s, const AppendResult* result, int64_t name) n
             note_skip(s, NOTE_TOO_LARGE, TIMER_LEVEL, -1, unit.log_position)
         if put_is_stored(result.status) and unit.magic & TIMER_ROLL:
             t.rolled_to = max(t.rolled_to, result.queue_offset + 1)
-        timer_settle(t, position, kind)
+        timer_settle(s, position, kind)
         if put_is_stored(result.status):
             book_move_position(&s.book, result.log_position)
         return
@@ -467,6 +537,7 @@ cdef int64_t timer_turn(Scheduler* s, int64_t now_ms, int64_t* wake_ms) noexcept
         end_second(s)
     if not t.begun:
         count += deliver_timed(s, store_ms, now_ms, wake_ms)       # late ones of the next second
+    count += counts_go_on(t, s.book.state)
     timer_publish(s)
     return count
 
@@ -476,6 +547,8 @@ cdef void timer_safe(Scheduler* s, int64_t* second, int64_t* queue_offset, int64
     if s.timer.is_open or s.timer.untrusted or s.timer.safe_second > 0:
         position[0] = s.timer.safe_position
     second[0] = s.timer.second if s.timer.is_open else s.timer.safe_second
+    if s.timer.held_second >= second[0]:           # the clock may be behind what is delivered
+        position[0] = min(position[0], s.timer.held_position)
     queue_offset[0] = s.levels[TIMER_LEVEL].next if s.timer.is_open else s.timer.safe_offset
     if s.timer.is_open and s.timer.late_until >= s.timer.second:
         queue_offset[0] = min(queue_offset[0], s.timer.lowest_late)

@@ -13,6 +13,7 @@ cdef enum:
     TIMER_RETRY_MS = 100               # after what could not be read, written or stored
     LATE_MAX = 1 << 20                 # messages whose second had begun when they came
     RECALL_KEY_MAX = 1024              # of what a recall names
+    ROLL_MS = 2 * 86_400_000           # stock's timerRollWindowSlots
 
 # TimerKind: of a unit that is handed over, bits of its append's name
 cdef enum:
@@ -44,8 +45,8 @@ cdef int32_t timer_find_recall(Scheduler* s, const uint8_t* key, int32_t length)
 # The same for `marker`, whose record is read anew behind it. A recall counts until the slot of `second` is settled.
 cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t position,
                             int64_t second) noexcept nogil
-# Pending units are counted, and late units of an earlier life are looked up.
+# Counting begins anew, and late units of an earlier life are looked up.
 cdef void timer_survey(Scheduler* s) noexcept nogil
 # A recall counts; its unit stays in its slot for a process that comes later.
 cdef void timer_settle_recall(Timer* t, int32_t kind) noexcept nogil
-cdef void timer_settle(Timer* t, int64_t unit, int32_t kind) noexcept nogil           # timer TM3
+cdef void timer_settle(Scheduler* s, int64_t unit, int32_t kind) noexcept nogil       # timer TM3

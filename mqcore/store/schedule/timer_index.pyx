@@ -3,7 +3,7 @@ from libc.errno cimport EIO, ENOENT, ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from mqcore.atomics cimport load_i64_acquire
+from mqcore.atomics cimport load_i64_acquire, store_i64_release
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
 from mqcore.store.log.view cimport log_next_use
 from mqcore.store.queue.consume_queue cimport QueueItem
@@ -19,7 +19,9 @@ from mqcore.store.schedule.levels cimport (
     note_skip,
     record_at,
 )
+from mqcore.store.schedule.timer_counts cimport counts_add, counts_begin
 from mqcore.store.schedule.timer_items cimport (
+    RECALLS_MAX,
     Recalls,
     TimerItem,
     heap_push,
@@ -54,12 +56,10 @@ from mqcore.store.schedule.timer_wheel cimport (
     wheel_noted_second,
     wheel_open,
     wheel_unit,
-    wheel_units,
 )
 from mqcore.store.topic_names cimport TIMER_TOPIC, TIMER_TOPIC_LENGTH, is_timer_topic
 
 cdef enum:
-    ROLL_MS = 2 * 86_400_000           # stock's timerRollWindowSlots
     ROLL_SHORT_MS = ROLL_MS // 3       # with less left, half a window first (stock)
     INDEXED_PER_TURN = 4096
 
@@ -67,14 +67,6 @@ cdef enum:
 cdef void fail_timer(Timer* t, int error, int64_t now_ms) noexcept nogil:
     t.error = error
     t.retry_ms = now_ms + TIMER_RETRY_MS
-
-
-cdef void count_pending(Timer* t) noexcept nogil:
-    cdef int64_t second = t.second
-    t.pending = 0
-    while second <= t.wheel.last_second:
-        t.pending += wheel_units(&t.wheel, second)
-        second += 1
 
 
 cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept nogil:
@@ -115,7 +107,7 @@ cdef bint timer_open(Scheduler* s, int64_t store_ms, int64_t now_ms) noexcept no
 
 
 cdef void timer_survey(Scheduler* s) noexcept nogil:
-    count_pending(&s.timer)
+    counts_begin(&s.timer, s.book.state)
     find_late(s, s.timer.second)
     find_late(s, s.timer.second + 1)
 
@@ -215,7 +207,7 @@ cdef void timer_note_recall(Scheduler* s, const TimedMessage* marker, int64_t po
     if at >= 0:                        # one that is repeated takes no room
         recalls.places[at].second = max(recalls.places[at].second, second)
         recalls.last_second = max(recalls.last_second, second)
-    elif not recalls_add(recalls, name_hash(key, length, 0), position, second):
+    elif not recalls_add(recalls, name_hash(key, length, 0), position, second, RECALLS_MAX):
         note_skip(s, NOTE_RECALL_LOST, TIMER_LEVEL, -1, position)
 
 
@@ -261,7 +253,7 @@ cdef int add_unit(Scheduler* s, const RecordView* record, const TimedMessage* me
     cdef Timer* t = &s.timer
     cdef TimerUnit unit
     cdef TimerItem item
-    cdef int64_t open_second = t.second + (1 if t.begun else 0)
+    cdef int64_t open_second = t.second + (1 if t.begun or t.late_until > t.second else 0)
     cdef int64_t position
     cdef bint late
     unit.due_ms = due_in_wheel(message.due_ms, store_ms, &unit.magic)
@@ -275,11 +267,12 @@ cdef int add_unit(Scheduler* s, const RecordView* record, const TimedMessage* me
         return ENOSPC
     unit.state = UNIT_LATE if late else 0
     unit.log_position, unit.size = record.log_position, record.size
-    position = wheel_add(&t.wheel, &unit, store_ms,
-                         java_hash(message.place.topic, message.place.topic_length, 0))
+    unit.topic_hash = java_hash(message.place.topic, message.place.topic_length, 0)
+    position = wheel_add(&t.wheel, &unit, store_ms)
     if position < 0:
         return <int>-position
-    t.pending += 1
+    unit.position = position
+    counts_add(t, s.book.state, &unit, 1)
     t.next_second = min(t.next_second, unit.second)
     if not late:
         return 0
@@ -308,6 +301,8 @@ cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms, int64_t
         level.life = s.shm.queues[level.queue].removal_done
         level.cached_count = 0
         level.next = t.rolled_to = 0
+        store_i64_release(&s.book.state.timer_cleared, 0)
+        t.mark = -1
     level.next = max(level.next, load_i64_acquire(&s.shm.queues[level.queue].min_offset))
     if level.next >= t.read_to:
         t.read_to = most                                                              # timer TM8
@@ -339,12 +334,15 @@ cdef int64_t timer_index(Scheduler* s, int64_t store_ms, int64_t now_ms, int64_t
     return count
 
 
-cdef void timer_settle(Timer* t, int64_t unit, int32_t kind) noexcept nogil:
+cdef void timer_settle(Scheduler* s, int64_t unit, int32_t kind) noexcept nogil:
+    cdef Timer* t = &s.timer
+    cdef TimerUnit settled
+    if wheel_unit(&t.wheel, unit, &settled) and not settled.state & UNIT_SETTLED:
+        counts_add(t, s.book.state, &settled, -1)
     wheel_mark(&t.wheel, unit, UNIT_SETTLED)                                          # timer TM3
     timer_settle_recall(t, kind)
 
 
 cdef void timer_settle_recall(Timer* t, int32_t kind) noexcept nogil:
-    t.pending -= 1
     if kind != KIND_OF_SLOT:
         t.waiting[1 if kind == KIND_ODD else 0] -= 1

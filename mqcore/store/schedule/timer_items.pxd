@@ -22,6 +22,9 @@ cdef bint item_before(const TimerItem* one, const TimerItem* other) noexcept nog
 cdef bint heap_push(TimerItems* heap, const TimerItem* item, bint least, int32_t most) noexcept nogil
 cdef void heap_pop(TimerItems* heap, bint least) noexcept nogil
 
+cdef enum:
+    RECALLS_MAX = 1 << 20
+
 cdef struct Recall:                    # a message that was taken back
     uint64_t key                       # hash of topic and unique key
     int64_t marker                     # log position of the record that says so, -1: free place
@@ -33,8 +36,8 @@ cdef struct Recalls:
     int32_t count
     int64_t last_second
 
-# False: no memory, or as many as there may be.
-cdef bint recalls_add(Recalls* recalls, uint64_t key, int64_t marker, int64_t second) noexcept nogil
+# False: no memory, or `most` are there.
+cdef bint recalls_add(Recalls* recalls, uint64_t key, int64_t marker, int64_t second, int32_t most) noexcept nogil
 # The next recall of that key from place `at` on (begin with -1), or -1.
 cdef int32_t recalls_find(const Recalls* recalls, uint64_t key, int32_t at) noexcept nogil
 # Those of seconds before `second` count no longer.

@@ -4,7 +4,6 @@ from libc.stdlib cimport calloc, free, qsort, realloc
 
 cdef enum:
     FIRST_ROOM = 64
-    RECALLS_MAX = 1 << 20
     POSITIONS_MAX = 1 << 24
 
 
@@ -120,10 +119,10 @@ cdef bint resize(Recalls* recalls, int32_t room, int64_t from_second) noexcept n
     return True
 
 
-cdef bint recalls_add(Recalls* recalls, uint64_t key, int64_t marker, int64_t second) noexcept nogil:
+cdef bint recalls_add(Recalls* recalls, uint64_t key, int64_t marker, int64_t second, int32_t most) noexcept nogil:
     cdef Recall recall
     if 2 * (recalls.count + 1) > recalls.room:
-        if recalls.count >= RECALLS_MAX or not resize(
+        if recalls.count >= most or not resize(
                 recalls, max(2 * recalls.room, <int32_t>FIRST_ROOM), 0):
             return False
     recall.key, recall.marker, recall.second = key, marker, second

@@ -29,6 +29,9 @@ cdef int timed_message(const RecordView* record, TimedMessage* message) noexcept
 cdef bint timed_is_made(const RecordView* made) noexcept nogil
 cdef bint timed_is_made_from(const RecordView* made, const RecordView* record,
                              const TimedMessage* message) noexcept nogil
+# Whether two records are of one message with one time.
+cdef bint timed_is_twin(const RecordView* one, const TimedMessage* message,
+                        const RecordView* other, const TimedMessage* found) noexcept nogil
 # The record that delivers it, or, `rolls`, that keeps it waiting, into `into`: at most record.size +
 # TOPIC_LENGTH_MAX + TIMER_PROPERTIES_MAX bytes. Returns its size; topic_start as in an AppendHead.
 cdef int32_t timed_write(const uint8_t* at, const RecordView* record, const TimedMessage* message,

@@ -101,6 +101,16 @@ cdef bint timed_is_made_from(const RecordView* made, const RecordView* record,
             and memcmp(made.body, record.body, made.body_length) == 0)
 
 
+cdef bint timed_is_twin(const RecordView* one, const TimedMessage* message,
+                        const RecordView* other, const TimedMessage* found) noexcept nogil:
+    return (found.due_ms == message.due_ms and found.place.topic_length == message.place.topic_length
+            and memcmp(found.place.topic, message.place.topic, message.place.topic_length) == 0
+            and found.unique.value_length == message.unique.value_length
+            and memcmp(found.unique.value, message.unique.value, message.unique.value_length) == 0
+            and one.born_time_ms == other.born_time_ms and one.body_length == other.body_length
+            and memcmp(one.body, other.body, one.body_length) == 0)
+
+
 cdef bint goes(const PropertyItem* item, bint rolls) noexcept nogil:
     """Whether a record that is made from a timed one leaves a property out."""
     if rolls:

@@ -20,6 +20,9 @@ cdef struct Timer:
     int64_t second                     # the first that is not settled
     int64_t begun_position             # of the log when it began, or later
     int64_t safe_position              # the same of the second before: no delivery of `second` is below
+    int64_t known_position             # the same of the process before
+    int64_t held_second                # in which the last of what a search found was delivered, or a later one
+    int64_t held_position              # of the log: where that search began
     bint begun                         # it has begun (timer TM1)
     bint more                          # of its slot than is in memory (timer TM7)
     int32_t collected_max              # timer TM7
@@ -39,5 +42,9 @@ cdef struct Timer:
     bint rolled_anew                   # `rolled` is not sorted
     Positions rolled                   # timer TM6: log positions
     Recalls recalls
+    Recalls far                        # timer TM6: messages of `second` that may have been stored again
     Positions found                    # of the log: from what was something made (timer TM3)
-    int64_t pending
+    int64_t pending                    # messages, as far as they are counted
+    int64_t counted_to                 # of the timer log: units before it, and from life_begin on, are counted
+    int64_t mark                       # timer TM9: queue offset up to where was read, -1: none ...
+    int32_t mark_sent                  # ... when this append was the last one

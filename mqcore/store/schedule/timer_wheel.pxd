@@ -44,6 +44,7 @@ cdef struct TimerUnit:
     int64_t due_ms                     # store clock
     int64_t log_position
     int32_t size
+    int32_t topic_hash                 # Java's, of the topic that it goes to
     int64_t second                     # of its slot
     int64_t state
 
@@ -63,11 +64,12 @@ cdef struct TimerWheel:
 cdef int wheel_open(TimerWheel* wheel, const char* root, bint fresh) noexcept nogil
 cdef void wheel_close(TimerWheel* wheel) noexcept nogil
 # A unit into the slot of its second; its position, or -errno.
-cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms,
-                       int32_t topic_hash) noexcept nogil
+cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms) noexcept nogil
 # The last unit of a second's slot, -1: it is empty.
 cdef int64_t wheel_last(const TimerWheel* wheel, int64_t second) noexcept nogil
 cdef int32_t wheel_units(const TimerWheel* wheel, int64_t second) noexcept nogil
+# The position behind a unit, or what may be one.
+cdef int64_t wheel_behind(const TimerWheel* wheel, int64_t position) noexcept nogil
 # Whether there is a unit at a position; without its bytes' sense being checked.
 cdef bint wheel_unit(const TimerWheel* wheel, int64_t position, TimerUnit* unit) noexcept nogil
 cdef void wheel_mark(TimerWheel* wheel, int64_t position, int64_t state) noexcept nogil

@@ -26,7 +26,18 @@ cdef extern from "<fcntl.h>" nogil:
 cdef extern from "<sys/stat.h>" nogil:
     int mkdir(const char* path, unsigned int mode)
 
+cdef extern from "<dirent.h>" nogil:
+    ctypedef struct LogFolder "DIR":
+        pass
+    cdef struct LogFolderEntry "dirent":
+        char d_name[256]
+    LogFolder* opendir(const char* path)
+    LogFolderEntry* readdir(LogFolder* folder)
+    int closedir(LogFolder* folder)
+
 cdef extern from "<unistd.h>" nogil:
+    long lseek(int fd, long offset, int whence)
+    int SEEK_END
     int unlink(const char* path)
     int access(const char* path, int mode)
     int F_OK
@@ -63,13 +74,15 @@ cdef uint32_t BLANK_MAGIC = 0xBBCCDDEE ^ 1880681594
 
 
 cdef uint8_t* map_file(const char* path, int64_t size, bint may_make, int* error) noexcept nogil:
-    """A whole file, allocated and mapped (TW3); NULL: error."""
+    """A whole file, allocated and mapped (TW3); NULL: error, EIO for one that is shorter or longer."""
     cdef int fd = store_io().open_file(path, O_RDWR | O_CLOEXEC | (O_CREAT if may_make else 0), MODE)
     cdef void* bytes
+    cdef long found
     if fd < 0:
         error[0] = errno
         return NULL
-    error[0] = posix_fallocate(fd, 0, size)
+    found = lseek(fd, 0, SEEK_END)
+    error[0] = posix_fallocate(fd, 0, size) if found == size or (found == 0 and may_make) else EIO
     if error[0]:
         store_io().close_file(fd)
         return NULL
@@ -124,12 +137,20 @@ cdef bint wheel_unit(const TimerWheel* wheel, int64_t position, TimerUnit* unit)
     unit.due_ms = load_i64(at + UNIT_WRITE_TIME) + load_i32(at + UNIT_DELAY)
     unit.log_position = load_i64(at + UNIT_LOG_POSITION)
     unit.size = load_i32(at + UNIT_RECORD_SIZE)
+    unit.topic_hash = load_i32(at + UNIT_TOPIC_HASH)
     unit.state = load_i64(at + UNIT_STATE)
     unit.second = unit.state >> STATE_BITS
     if unit.second == 0:               # a stock broker's
         unit.second = (unit.due_ms - 1) // 1000
     unit.state &= STATE_MASK
     return True
+
+
+cdef int64_t wheel_behind(const TimerWheel* wheel, int64_t position) noexcept nogil:
+    position = max(position + TIMER_UNIT_SIZE, wheel.first_file * TIMER_FILE_SIZE)
+    if position % TIMER_FILE_SIZE > TIMER_FILE_SIZE - TIMER_UNIT_SIZE:
+        position += TIMER_FILE_SIZE - position % TIMER_FILE_SIZE
+    return position
 
 
 cdef void wheel_mark(TimerWheel* wheel, int64_t position, int64_t state) noexcept nogil:
@@ -219,8 +240,7 @@ cdef int64_t place_for_unit(TimerWheel* wheel) noexcept nogil:
     return wheel.end
 
 
-cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms,
-                       int32_t topic_hash) noexcept nogil:
+cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms) noexcept nogil:
     cdef int64_t position = place_for_unit(wheel)
     cdef uint8_t* at
     if position < 0:
@@ -233,7 +253,7 @@ cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms,
                                             <int64_t>INT32_MAX))
     store_i64(at + UNIT_LOG_POSITION, unit.log_position)
     store_i32(at + UNIT_RECORD_SIZE, unit.size)
-    store_i32(at + UNIT_TOPIC_HASH, topic_hash)
+    store_i32(at + UNIT_TOPIC_HASH, unit.topic_hash)
     store_i64(at + UNIT_STATE, unit.second << STATE_BITS | unit.state)
     release_fence()
     store_i32(at + UNIT_SIZE, TIMER_UNIT_SIZE)
@@ -249,14 +269,21 @@ cdef int64_t wheel_add(TimerWheel* wheel, const TimerUnit* unit, int64_t now_ms,
 
 
 cdef void drop_files(const TimerWheel* wheel) noexcept nogil:
-    """The timer log from its first file on, as far as there are any."""
-    cdef char path[TIMER_PATH_MAX + 64]
-    cdef int64_t number = wheel.first_file
+    """All of the timer log: of a file that stays, units would be taken for those of a new wheel."""
+    cdef char path[TIMER_PATH_MAX + 320]
+    cdef LogFolder* folder
+    cdef LogFolderEntry* entry
+    snprintf(path, sizeof(path), b"%s/timerlog", wheel.root)
+    folder = opendir(path)
+    if folder == NULL:
+        return
     while True:
-        file_path(wheel, number, path, sizeof(path))
-        if unlink(path):
-            return
-        number += 1
+        entry = readdir(folder)
+        if entry == NULL:
+            break
+        snprintf(path, sizeof(path), b"%s/timerlog/%s", wheel.root, entry.d_name)
+        unlink(path)                   # not of the folders `.` and `..`
+    closedir(folder)
 
 
 cdef int find_end(TimerWheel* wheel) noexcept nogil:
@@ -327,19 +354,16 @@ cdef int open_files(TimerWheel* wheel, bint fresh) noexcept nogil:
     if error:
         return error
     snprintf(path, sizeof(path), b"%s/config/timercheck", wheel.root)
+    if fresh:
+        unlink(path)
+        drop_files(wheel)
     wheel.check = map_file(path, CHECK_SIZE, True, &error)
     if error:
         return error
-    if fresh:
-        wheel.first_file = load_i64(wheel.check + CHECK_END) // TIMER_FILE_SIZE
-        drop_files(wheel)
-        wheel.first_file = 0
-        drop_files(wheel)
-        memset(wheel.check, 0, CHECK_SIZE)
     snprintf(path, sizeof(path), b"%s/timerwheel", wheel.root)
     if fresh:
         unlink(path)
-    wheel.slots = map_file(path, WHEEL_SIZE, True, &error)
+    wheel.slots = map_file(path, WHEEL_SIZE, fresh, &error)
     if error:
         return error
     error = find_files(wheel)

@@ -411,6 +411,8 @@ class Coordinator:
     def _settle(self) -> None:
         self._settling = None
         self._broker.tick(self._now_ms())
+        if len(self._broker.core.recalls):
+            self._settle_soon()
 
     def _take(self, item: Forwarded | Closed | ReadState | CommittedOffset) -> None:
         if isinstance(item, Forwarded):

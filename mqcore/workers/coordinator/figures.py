@@ -5,12 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mqcore.broker.requests.check_sender import figures
 from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.side_files import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures
-from mqcore.shm.delays import delay_offsets
+from mqcore.shm.delays import delay_offsets, timer_cleared, timer_figures
 from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
 from mqcore.shm.latencies import Histogram, Latencies
@@ -121,6 +122,13 @@ class StoreFigures:
 
     def delay_offsets(self) -> Mapping[int, int] | None:
         return delay_offsets(self._segment)
+
+    def timed(self, now_ms: int) -> Mapping[str, Any]:
+        return timer_figures(self._segment, now_ms)
+
+    def timer_cleared(self) -> tuple[int, int]:
+        cleared = timer_cleared(self._segment)                 # before the log's end is read
+        return cleared, self._segment.log_state()["published"]
 
     def rates(self) -> Mapping[str, str]:
         """The keys that tell how much a second, over three windows each."""

@@ -21,6 +21,7 @@ MESSAGE = ReceivedMessage.from_record(Record(
 # What a method can be called with.
 CALLS: dict[str, tuple[tuple[object, ...], dict[str, object]]] = {
     "topic_route": (("T",), {}), "topic_clusters": (("T",), {}), "topic_groups": (("T",), {}),
+    "timed_messages": (("b",), {}),
     "topic_stats": (("T",), {}), "topic_configs": (("b",), {}), "create_topic": (("T",), {}),
     "update_topic": (("T",), {"perm": 6}), "delete_topic": (("T",), {}), "order": (("T",), {}),
     "set_order": (("T", "b:1"), {}), "delete_order": (("T",), {}),

@@ -31,7 +31,8 @@ NAMES = ("table", "offsetTable", "topicList", "groupList", "topicConfigTable", "
          "subscriptionGroupTable", "consumeStatsList", "connectionSet", "subscriptionTable",
          "queueData", "subscriptionData", "consumeTimeSpanSet", "consumerTable", "mqTable",
          "statusTable", "properties", "subscriptionSet", "correctionOffsets", "statsMinute",
-         "brokerAddrTable", "consumeTps", "minQueueIndex", "spentTimeMills", "brokerAddr")
+         "brokerAddrTable", "timed", "timingCount", "consumeTps", "minQueueIndex",
+         "spentTimeMills", "brokerAddr")
 QUEUE_KEY = '{"brokerName":"b","queueId":0,"topic":"T"}'
 VALUES = ("5", '"x"', "[]", "{}", "null", "[5]", '["x"]', "[[]]", "[{}]", '{"T":5}', '{"T":[]}',
           '{"T":{}}', '{"T":[{}]}', '{"T":[5]}', '[{"G":[{}]}]', '[{"G":5}]', f"{{{QUEUE_KEY}:5}}",
