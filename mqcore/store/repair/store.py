@@ -19,6 +19,7 @@ from mqcore.store.ownership import StoreLock
 from mqcore.store.recovery import queue_ends
 from mqcore.store.repair.files import Salvage
 from mqcore.store.repair.log import LogRepair
+from mqcore.store.verify import timer as verify_timer
 from mqcore.store.verify.config import SHAPES, WHOLE_FILE, ShapeError
 from mqcore.store.verify.files import need_log
 from mqcore.store.verify.report import (
@@ -131,10 +132,18 @@ def _repair_rest(salvage: Salvage, found: Report, *, log_changed: bool) -> None:
             salvage.move(ENDS, "no longer true")
     elif by_part.get(INDEX):
         _take_away(salvage, (INDEX,), "made from the log; the next start does it anew")
+    timer = next((finding for part in (verify_timer.WHEEL, verify_timer.LOG, CONFIG)
+                  for finding in by_part.get(part, [])
+                  if part != CONFIG or finding.file == verify_timer.CHECK), None)
+    if timer is not None:
+        for name in (verify_timer.WHEEL, verify_timer.LOG, verify_timer.CHECK):
+            if (salvage.root / name).exists():
+                salvage.move(name, f"{timer.text}; made from the log, the next start does it anew")
     if by_part.get(CHECKPOINT):
         salvage.move(CHECKPOINT, by_part[CHECKPOINT][0].text)
     for name in sorted({finding.file.removeprefix(f"{CONFIG}/")
-                        for finding in by_part.get(CONFIG, [])}):
+                        for finding in by_part.get(CONFIG, [])
+                        if finding.file != verify_timer.CHECK}):
         if name == queue_ends.NAME:
             salvage.move(ENDS, "it tells of records that are gone")
         else:

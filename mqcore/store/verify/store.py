@@ -23,6 +23,7 @@ from mqcore.store.ownership import StoreInUseError, StoreLock
 from mqcore.store.record import ParseResult
 from mqcore.store.recovery import queue_ends
 from mqcore.store.verify import config as verify_config
+from mqcore.store.verify import timer as verify_timer
 from mqcore.store.verify.files import (
     StoreListing,
     misplaced_checksums,
@@ -205,6 +206,9 @@ class Verification:
         verify_config.check_offsets(
             decoded, {queue_name(queue): int(queue["end"]) for queue in queues if queue["on_disk"]},
             self.report)
+        first = self.files.segments[0][0] if self.files.segments else 0
+        verify_timer.check(self.root, decoded.get("delayOffset.json", {}).get("timer"),
+                           (first, figures["end"]), self.report)
         self._summary(figures, queues)
 
     def _checkpoint(self, figures: dict[str, int]) -> tuple[int, int, int]:
