@@ -16,7 +16,7 @@ from mqcore.broker.request import Answer, Fields, Redo, Request, remote_address
 from mqcore.broker.requests.check_sender import CheckSender
 from mqcore.broker.requests.pull_header import PullHeader
 from mqcore.broker.requests.send_back import Place, delay
-from mqcore.broker.requests.send_rules import SendHeader, answer_fields
+from mqcore.broker.requests.send_rules import SendHeader, answer_fields, check_timer
 from mqcore.testing.memory_store import MemoryStore, message
 from mqcore.wire.codes import (
     GIVEN_UP_TOPIC,
@@ -24,6 +24,9 @@ from mqcore.wire.codes import (
     PULL_FLAG_COMMIT,
     PULL_FLAG_SUBSCRIPTION,
     PULL_FLAG_SUSPEND,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     RequestCode,
     ResponseCode,
 )
@@ -34,10 +37,14 @@ from mqcore.wire.properties import (
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_PROPERTIES,
     TRANSACTION_PREPARED,
     UNIQ_KEY,
     decode_properties,
 )
+from mqcore.wire.recall_handle import SECOND_MS, RecallHandle
 from mqcore.wire.records import (
     FLAG_TRANSACTION_MASK,
     TRANSACTION_COMMIT,
@@ -93,6 +100,11 @@ class MemoryMessages:
             return Answer(ResponseCode.SERVICE_NOT_AVAILABLE,
                           f"the message is not stored: {lost.status.name}", ext)
         broker = self._core.settings.broker
+        record = self._store.decoded(puts[0].position)
+        if record is not None and record.topic == TIMER_TOPIC:
+            ext = ext | {"recallHandle": RecallHandle(
+                topic, broker.name, int(record.properties[TIMER_OUT_MS]),
+                record.properties.get(UNIQ_KEY, "")).text}
         return Answer(ResponseCode.SUCCESS, None, ext | {
             "msgId": ",".join(offset_message_id(
                 broker.advertised_ip, broker.listen_port, put.position) for put in puts),
@@ -118,10 +130,31 @@ class MemoryMessages:
             self._checks.need_topic(HALF_TOPIC, request.now_ms)
         else:
             delay(place, properties, len(self._core.settings.delay_levels_ms))
+            if place.topic != SCHEDULE_TOPIC:
+                place = self._timed(request, place, properties, was_delivered=(
+                    header.topic.startswith(RETRY_PREFIX) and header.reconsume_times > 0))
         return self._store.put(message(
             place.topic, place.queue_id, body, properties, born_ms=header.born_ms, flag=flag,
             sys_flag=sys_flag, reconsume_times=header.reconsume_times,
             born_host=remote_address(request.remote)))
+
+    def _timed(
+        self, request: Request, place: Place, properties: dict[str, str], *,
+        was_delivered: bool = False,
+    ) -> Place:
+        """Where a message goes that may have a time of delivery (timer.md 1)."""
+        ahead_ms = check_timer(
+            self._core, request, properties, was_delivered=was_delivered)
+        if not ahead_ms:
+            return place
+        due_ms = self._core.wall_ms(request.now_ms) + ahead_ms
+        for name in TIMER_PROPERTIES:
+            properties.pop(name, None)
+        properties |= {TIMER_DELIVER_MS: str(due_ms), REAL_TOPIC: place.topic,
+                       TIMER_OUT_MS: str((due_ms - 1) // SECOND_MS * SECOND_MS),
+                       REAL_QUEUE_ID: str(place.queue_id)}
+        self._checks.need_topic(TIMER_TOPIC, request.now_ms)
+        return Place(TIMER_TOPIC, 0)
 
     # -- pulls ------------------------------------------------------------------------------------
 
@@ -241,9 +274,11 @@ class MemoryMessages:
             return Answer(ResponseCode.SYSTEM_ERROR,
                           f"there is no such half message at log position {position}")
         if decision == TRANSACTION_COMMIT:
+            properties = dict(half.record.properties)
+            place = self._timed(request, Place(
+                properties[REAL_TOPIC], int(properties[REAL_QUEUE_ID])), properties)
             put = self._store.put(replace(
-                half.record, topic=half.record.properties[REAL_TOPIC],
-                queue_id=int(half.record.properties[REAL_QUEUE_ID]),
+                half.record, topic=place.topic, queue_id=place.queue_id, properties=properties,
                 sys_flag=half.record.sys_flag | TRANSACTION_COMMIT,
                 prepared_transaction_offset=position))
             if not put.status.stored:

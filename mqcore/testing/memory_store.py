@@ -13,13 +13,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mqcore.broker.ports import AppendStatus, ConsumeQueueEntry, Put, QueueGrowth
+from mqcore.broker.requests.recall import TIMER_DEL_UNIQKEY, TIMER_DEQUEUE_MS
 from mqcore.broker.settings.model import Settings
-from mqcore.wire.codes import HALF_TOPIC, SCHEDULE_TOPIC
+from mqcore.wire.codes import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from mqcore.wire.properties import (
     CLUSTER,
     KEYS,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
     UNIQ_KEY,
 )
 from mqcore.wire.records import Record, RecordError, decode_record, encode_record
@@ -61,6 +64,7 @@ class MemoryStore:
         self._end = 0
         self._last_ms = 0
         self._timers: set[asyncio.TimerHandle] = set()
+        self._timed: dict[str, list[asyncio.TimerHandle]] = {}       # by topic+unique key
 
     # -- writing ----------------------------------------------------------------------------------
 
@@ -91,6 +95,8 @@ class MemoryStore:
                 self._keys.setdefault((whole.topic, key), []).append((now_ms, position))
         if whole.topic == SCHEDULE_TOPIC:
             self._deliver_later(position, whole.queue_id)
+        elif whole.topic == TIMER_TOPIC:
+            self._wait(position, whole)
         elif whole.topic == HALF_TOPIC:
             self._halved(position)
         self._grown(whole.topic, whole.queue_id)
@@ -129,9 +135,51 @@ class MemoryStore:
         timer = loop.call_later(delay_ms / 1000, deliver)
         self._timers.add(timer)
 
+    def _wait(self, position: int, record: Record) -> None:
+        """A message with a time of delivery waits, or is taken back."""
+        recalled = record.properties.get(TIMER_DEL_UNIQKEY)
+        if recalled is not None:
+            for timer in self._timed.pop(recalled, []):
+                timer.cancel()
+            return
+        key = f"{record.properties[REAL_TOPIC]}+{record.properties.get(UNIQ_KEY, '')}"
+        due_ms = int(record.properties[TIMER_DELIVER_MS])
+        loop = asyncio.get_running_loop()
+
+        def deliver() -> None:
+            now_ms = wall_ms()
+            if now_ms < due_ms:                      # the loop's clock is not the wall clock
+                waiting[place] = later(due_ms - now_ms)
+                return
+            self._timed.pop(key, None)
+            held = self.decoded(position)
+            if held is not None:
+                kept = {name: value for name, value in held.properties.items()
+                        if name not in (REAL_TOPIC, REAL_QUEUE_ID, TIMER_OUT_MS)}
+                self.put(replace(
+                    held, topic=held.properties[REAL_TOPIC],
+                    queue_id=int(held.properties[REAL_QUEUE_ID]),
+                    properties=kept | {TIMER_DEQUEUE_MS: str(now_ms)}))
+
+        def later(ahead_ms: int) -> asyncio.TimerHandle:
+            return loop.call_later(max(ahead_ms, 1) / 1000, deliver)
+
+        waiting = self._timed.setdefault(key, [])
+        place = len(waiting)
+        waiting.append(later(due_ms - wall_ms()))
+
+    @property
+    def timed_count(self) -> dict[str, int]:
+        """How many messages wait for a time of delivery, by topic."""
+        found: dict[str, int] = {}
+        for key, waiting in self._timed.items():
+            topic = key.partition("+")[0]
+            found[topic] = found.get(topic, 0) + len(waiting)
+        return found
+
     def close(self) -> None:
         """Nothing is delivered any more."""
-        for timer in self._timers:
+        for timer in (*self._timers, *(one for waiting in self._timed.values() for one in waiting)):
             timer.cancel()
 
     # -- reading (ports.StoreReader) --------------------------------------------------------------

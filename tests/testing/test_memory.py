@@ -3,15 +3,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from mqcore.client import (
+    AsyncAdmin,
     AsyncProducer,
     AsyncReader,
     AsyncTransactionProducer,
     BrokerError,
     Message,
+    RecallOutcome,
 )
 from mqcore.client import LocalTransactionState as State
 from mqcore.client.core.options import split_address
@@ -216,3 +219,31 @@ def test_a_setting_that_is_wrong_is_said():
 def test_the_fixture_is_there(mqcore_memory_broker, mqcore_broker_factory):
     assert mqcore_memory_broker.namesrv
     assert callable(mqcore_broker_factory)
+
+
+def test_messages_come_at_their_time_and_are_taken_back(address):
+    async def scenario():
+        came = []
+
+        async def listen(messages, context):
+            came.extend((message.body, time.time()) for message in messages)
+
+        async with AsyncProducer("PG", namesrv=address) as producer:
+            await producer.send("T-timed", b"makes the topic")
+            async with consumer("G-timed", "T-timed", listen, address):
+                due = time.time() + 0.7
+                kept = await producer.send(Message(
+                    "T-timed", b"kept", deliver_at=datetime.fromtimestamp(due, UTC)))
+                gone = await producer.send(Message("T-timed", b"gone", delay=0.7))
+                far = await producer.send(Message("T-timed", b"far", delay=timedelta(days=30)))
+                for sent in (gone, far, gone):
+                    assert (await sent.recall()).outcome is RecallOutcome.RECALLED
+                async with AsyncAdmin(address) as admin:
+                    assert (await admin.timed_messages("mqcore-memory")).topics == {"T-timed": 1}
+                await wait_until_async(lambda: len(came) == 2, "both")
+                assert (await kept.recall()).outcome is RecallOutcome.DELIVERED
+        bodies = dict(came)
+        assert set(bodies) == {b"makes the topic", b"kept"}
+        assert bodies[b"kept"] >= due
+
+    asyncio.run(scenario())
