@@ -9,6 +9,9 @@
 #        list is not empty, and looked at once more after that (as held H2).
 #   GP3  At most PAIRS_MAX pairs, and WAITING_MAX receives of one pair wait: a further one is
 #        refused with 42900.
+#   GP5  A receive that finds nothing but messages that are on the disk waits for the reading thread (cold.pxd), also
+#        beyond its time, DISK_WAIT_MS at most. After DISK_ROUNDS_MAX reads without a message the loop reads by
+#        itself.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
@@ -21,6 +24,8 @@ cdef enum:
     WAITING_MAX = 1024
     QUEUES_MAX = 1024                  # of a topic, that one pair receives from
     REFRESH_MS = 5000
+    DISK_WAIT_MS = 5000
+    DISK_ROUNDS_MAX = 4
 
 cdef struct HeldReceive:                   # Call.served of a receive that waits
     Call* call
@@ -47,6 +52,8 @@ cdef struct Pair:
     int32_t turn                       # the queue that is looked at first
     int64_t committed[QUEUES_MAX]      # -1: none
     int64_t told[QUEUES_MAX]           # what the coordinator had been told when it was asked last
+    int64_t disk_job                   # GP5: of the reading thread; 0: none
+    int32_t disk_rounds
     HeldReceive* first
     HeldReceive* last
     int32_t waiting
@@ -57,6 +64,8 @@ cdef struct Pairs:
     int32_t count
     Pair* woken                        # to be looked at in this turn
     int64_t next_ms                    # steady: when the first waiting receive is due
+    int64_t disk_job                   # GP5: the last one of all pairs, and the last one that was seen done
+    int64_t disk_done
 
 # NULL: none yet.
 cdef Pair* pair_find(const Pairs* pairs, const uint8_t* group, int32_t group_length,
@@ -65,5 +74,9 @@ cdef Pair* pair_open(Pairs* pairs, const uint8_t* group, int32_t group_length,
                      const uint8_t* topic, int32_t topic_length) noexcept nogil    # NULL: too many
 cdef void pair_wake(Pairs* pairs, Pair* pair) noexcept nogil
 cdef void topic_woken(Pairs* pairs, const uint8_t* topic, int32_t length) noexcept nogil
+# GP5: the pair's receives wait for a job of the reading thread.
+cdef void pair_awaits_disk(Pairs* pairs, Pair* pair, int64_t job) noexcept nogil
+# Wakes the pairs whose jobs are done.
+cdef void pairs_read(Pairs* pairs, int64_t done) noexcept nogil
 cdef bint waiting_add(Pair* pair, Call* call, uint64_t connection, int64_t until_ms) noexcept nogil
 cdef void waiting_end(Call* call) noexcept nogil

@@ -64,6 +64,28 @@ cdef void topic_woken(Pairs* pairs, const uint8_t* topic, int32_t length) noexce
         pair = pair.next_of_topic
 
 
+cdef void pair_awaits_disk(Pairs* pairs, Pair* pair, int64_t job) noexcept nogil:
+    pair.disk_job = job
+    pair.disk_rounds += 1
+    pairs.disk_job = max(pairs.disk_job, job)
+
+
+cdef void pairs_read(Pairs* pairs, int64_t done) noexcept nogil:
+    cdef int32_t i
+    cdef Pair* pair
+    if done == pairs.disk_done:
+        return
+    pairs.disk_done = done
+    for i in range(PAIR_BUCKETS):
+        pair = pairs.of_group[i]
+        while pair != NULL:
+            if 0 < pair.disk_job <= done:
+                pair.disk_job = 0
+                pair_wake(pairs, pair)
+                pairs.next_ms = 0
+            pair = pair.next_of_group
+
+
 cdef bint waiting_add(Pair* pair, Call* call, uint64_t connection, int64_t until_ms) noexcept nogil:
     cdef HeldReceive* one
     if pair.waiting == WAITING_MAX:                                      # GP3

@@ -34,7 +34,17 @@ from mqcore.net.grpc.methods cimport (
     STATUS_OK,
     STATUS_TOO_MANY_REQUESTS,
 )
-from mqcore.net.grpc.pairs cimport QUEUES_MAX, REFRESH_MS, Pair, pair_find, pair_open, pair_wake, waiting_add
+from mqcore.net.grpc.pairs cimport (
+    DISK_ROUNDS_MAX,
+    QUEUES_MAX,
+    REFRESH_MS,
+    Pair,
+    pair_awaits_disk,
+    pair_find,
+    pair_open,
+    pair_wake,
+    waiting_add,
+)
 from mqcore.net.grpc.protobuf cimport (
     PB_BYTES,
     PbReader,
@@ -276,7 +286,12 @@ cdef int32_t look_in_queue(Grpc* g, Connection* c, Call* call, Pair* pair, int32
         fresh = q.next
         portion.count_max = a.batch - told - count if offset >= q.next else 1
         scan(g.reader, number, offset, end if offset >= q.next else offset + 1, &portion,
-             &wanted.match, False, &found)
+             &wanted.match, pair.disk_rounds < DISK_ROUNDS_MAX, &found)
+        if found.count == 0 and found.cold_job:
+            if found.examined > 0 and offset >= q.next:
+                pop_pass(&g.pops, q, offset + found.examined)
+            pair_awaits_disk(&g.pairs, pair, found.cold_job)             # pairs GP5
+            return count
         if found.examined == 0:
             return count               # it cannot be read now; a damaged one is in the log
         at = offset
@@ -327,6 +342,8 @@ cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a
             if count >= a.batch:
                 break
     filter_drop(&g.wants.filters, wanted.match.filter)
+    if count > 0 or pair.disk_job == 0:
+        pair.disk_rounds = 0
     if count > 0:
         end_receive(g, call)
     return count
@@ -366,7 +383,7 @@ cdef void look_or_wait(Grpc* g, Connection* c, Call* call, Pair* pair,
     if not known:
         refuse_receive(g, call, STATUS_ILLEGAL_FILTER_EXPRESSION,
                        "filter_expression: it is not the one of the client's settings, or has too many tags")
-    elif until_ms <= g.door.transport.steady_ms:
+    elif until_ms <= g.door.transport.steady_ms and pair.disk_job == 0:
         refuse_receive(g, call, STATUS_MESSAGE_NOT_FOUND, "no new message")
     elif not waiting_add(pair, call, c.id, until_ms):
         refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS, "polling full")

@@ -7,16 +7,19 @@ from mqcore.net.grpc.calls cimport Grpc, pop_clock
 from mqcore.net.grpc.dead_letters cimport position_of
 from mqcore.net.grpc.methods cimport STATUS_MESSAGE_NOT_FOUND
 from mqcore.net.grpc.pairs cimport (
+    DISK_WAIT_MS,
     PAIR_BUCKETS,
     Pair,
     HeldReceive,
     pair_find,
     pair_wake,
+    pairs_read,
     topic_woken,
     waiting_end,
 )
 from mqcore.net.grpc.receives cimport receive_again, refuse_receive
 from mqcore.net.grpc.streams cimport Call
+from mqcore.net.serving.cold cimport cold_finished
 from mqcore.net.serving.offset_commits cimport OFFSET_COMMITS_MAX, note_offset_commit
 from mqcore.net.transport.transport cimport (
     LIFE_OPEN,
@@ -124,6 +127,7 @@ cdef void follow_rules(Grpc* g) noexcept nogil:
 cdef void end_due(Grpc* g) noexcept nogil:
     """HeldReceive receives whose time is over; when the next one is due."""
     cdef int64_t now_ms = g.door.transport.steady_ms
+    cdef int64_t until_ms
     cdef int32_t i
     cdef Pair* pair
     cdef HeldReceive* one
@@ -138,12 +142,13 @@ cdef void end_due(Grpc* g) noexcept nogil:
             one = pair.first
             while one != NULL:
                 after = one.after
-                if one.until_ms <= now_ms:
+                until_ms = one.until_ms + (DISK_WAIT_MS if pair.disk_job else 0)     # pairs GP5
+                if until_ms <= now_ms:
                     call = one.call
                     waiting_end(call)
                     refuse_receive(g, call, STATUS_MESSAGE_NOT_FOUND, "no new message")
                 else:
-                    g.pairs.next_ms = min(g.pairs.next_ms, one.until_ms)
+                    g.pairs.next_ms = min(g.pairs.next_ms, until_ms)
                 one = after
             pair = pair.next_of_group
 
@@ -186,6 +191,8 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
     if g.births_seen != load_i32_acquire(&g.shm.head.queue_count) and g.waits_for_births:
         g.births_seen = load_i32_acquire(&g.shm.head.queue_count)
         wake_all(g)
+    if g.pairs.disk_done < g.pairs.disk_job:
+        pairs_read(&g.pairs, cold_finished(g.reader.cold_reader))
     while pop_expire(&g.pops, &clock, EXPIRE_AT_ONCE) == EXPIRE_AT_ONCE:
         pass
     while True:
