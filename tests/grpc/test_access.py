@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -219,6 +220,17 @@ def test_rules_that_change_end_what_waits(guarded: GrpcBroker) -> None:
         assert waiting.receive("watched", "workers", wait_s=0)[0] == UNAUTHORIZED
 
 
-def test_the_official_clients(guarded: GrpcBroker, tmp_path) -> None:
+def test_the_official_clients(guarded: GrpcBroker, tmp_path: Path) -> None:
     check_java(run_java(tmp_path, guarded, "plain", "the-client", "client-secret"))
     check_python(run_python(tmp_path, guarded, "the-client", "client-secret"))
+
+
+def test_refused_sends_count_for_their_address(tmp_path: Path) -> None:
+    """As sends of its would, so that a flood of them costs an address its own rate."""
+    (tmp_path / "plain_acl.yml").write_text(RULES)
+    with (grpc_broker(tmp_path, {"acl.enable": True, "limits.address_messages_per_s": 5}) as broker,
+          calling(broker.address, *USER) as user):
+        codes = {user.send("never-made", b"refused")["status"]["code"] for _ in range(50)}
+        assert codes == {UNAUTHORIZED}
+        assert user.send("orders", b"allowed")["status"]["code"] == 42900
+        wait_until(lambda: user.send("orders", b"allowed")["status"]["code"] == OK, "one passes")

@@ -72,6 +72,7 @@ from mqcore.net.requests cimport (
     PullAnswer,
     SendAnswer,
 )
+from mqcore.net.serving.handler cimport front_refused
 from mqcore.net.serving.loop cimport KIND_OTHER, ServingLoop
 from mqcore.net.transport.loop cimport transport_listen
 from mqcore.net.transport.transport cimport Connection
@@ -223,6 +224,7 @@ cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
         return HANDLED
     result = authorize(g, c, call)
     if result == HANDLE_DENIED:
+        front_refused(g.handler, c, length, call.method == METHOD_SEND_MESSAGE)
         return say_denied(g, call, GRPC_UNAUTHENTICATED)
     if result != HANDLE_FORWARD:
         return result
@@ -234,7 +236,10 @@ cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
     if call.method == METHOD_TELEMETRY:
         return serve_telemetry(g, c, call, message, length)
     result = serve_method(g, c, call, message, length)
-    return say_denied(g, call, GRPC_PERMISSION_DENIED) if result == HANDLE_DENIED else result
+    if result == HANDLE_DENIED:
+        front_refused(g.handler, c, length, call.method == METHOD_SEND_MESSAGE)
+        return say_denied(g, call, GRPC_PERMISSION_DENIED)
+    return result
 
 
 cdef int serve_telemetry(Grpc* g, Connection* c, Call* call, const uint8_t* message,

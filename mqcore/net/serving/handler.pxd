@@ -41,6 +41,9 @@ cdef int front_ask(RequestHandler* h, Connection* c, const SendRequest* send, co
 # An end of a transaction that commits or rolls back. HANDLE_DENIED: its account may not.
 cdef int front_end(RequestHandler* h, Connection* c, const EndRequest* end,
                    int64_t bytes) noexcept nogil
+# A request of another front that access control has refused counts for its address (limits N17). sends: it is
+# a send.
+cdef void front_refused(RequestHandler* h, Connection* c, int64_t bytes, bint sends) noexcept nogil
 # Anything else that the coordinator knows (HACKING.md, "Request codes"): a command without its end,
 # which is closed here. Its answer is said by Front.say_frame.
 cdef int front_command(RequestHandler* h, Connection* c, Command* command, const uint8_t* body,

@@ -88,11 +88,14 @@ cdef bint holds_back(void* handler, Connection* c) noexcept nogil:
 
 
 cdef void refused(void* handler, Connection* c, const Request* request) noexcept nogil:
-    cdef Limits* limits = (<RequestHandler*>handler).limits
-    if limits.on:
-        limits_taken(limits, c, request.length)
-        if is_send(request.header.code):
-            limits_refused_send(limits, c)
+    front_refused(<RequestHandler*>handler, c, request.length, is_send(request.header.code))
+
+
+cdef void front_refused(RequestHandler* h, Connection* c, int64_t bytes, bint sends) noexcept nogil:
+    if h.limits.on:
+        limits_taken(h.limits, c, bytes)
+        if sends:
+            limits_refused_send(h.limits, c)
 
 
 cdef inline int counted(RequestHandler* h, Connection* c, uint64_t id, int64_t length,
