@@ -400,6 +400,15 @@ class Shares:
             del self._networks[network]
 
 
+def within_half(own: int, room: int) -> bool:
+    """
+    Half of the room that the others leave (half HR1, mqcore/half.pxd).
+
+    own: what a peer would have; room: the whole without what all others have
+    """
+    return 2 * own <= room
+
+
 def finished(job: Generator[None, None, Result]) -> Result:
     """The result of a job that is done in one go."""
     while True:

@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "contrib": {"client"},
     "testing": {"acl", "broker", "namesrv", "parents", "turns", "wire"},
     "net": {"epoll", "filter", "store", "wire", "shm", "layout", "names", "atomics", "endian",
-            "clock", "hmac_sha1", "invariants", "text", "threads", "tls"},
+            "clock", "half", "hmac_sha1", "invariants", "text", "threads", "tls"},
     "filter": {"store", "shm", "layout", "atomics", "text", "wire"},
     "store": {"wire", "shm", "layout", "names", "atomics", "endian", "clock", "invariants",
               "text"},
@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "names": {"layout", "text"},
     "figures": {"participants"}, "events": set(), "participants": set(),
     "layout": {"figures", "file_layout", "participants"}, "file_layout": set(),
-    "turns": set(), "config": set(),
+    "turns": set(), "config": set(), "half": set(),
     "atomics": set(), "endian": set(), "clock": set(), "epoll": set(), "invariants": set(),
     "hmac_sha1": set(), "text": set(), "threads": set(),
 }

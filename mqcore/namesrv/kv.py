@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore.namesrv.files import read_object, write_atomically
+from mqcore.turns import within_half
 from mqcore.wire import fastjson
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"     # namespace: topic -> "broker-a:4;broker-b:4"
@@ -157,7 +158,7 @@ class KeyValues:
 
 
 def _check_share(what: str, own: int, room: int, setting: str) -> None:
-    if 2 * own > room:
+    if not within_half(own, room):
         raise KeyValueError(
             f"the key-values of this network would have {own} {what}: expected at most "
             f"{max(room, 0) // 2}, half of the room that others leave (setting {setting}; with "

@@ -16,7 +16,7 @@ from mqcore.wire.command import Command, encode, request
 from tests.net.serving import Serving
 from tests.net.test_another_coordinator import received
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import Closed, Peer, pull_fields
+from tests.wire_live.peer import Closed, Peer, pull_fields, send_fields
 
 TOPIC, GROUP = "T", "G"
 PULL = 11
@@ -176,6 +176,30 @@ def test_the_coordinator_has_no_more_of_a_connection_than_its_share(tmp_path: Pa
         for _ in range(50):
             serving.turn()
         assert serving.figure("forwarded") == FORWARDS
+
+
+def test_a_connection_has_half_of_the_room_for_requests_that_wait_for_a_decision(
+    tmp_path: Path,
+) -> None:                                                                                     # HR1
+    serving = Serving(tmp_path, connection_memory_bytes=16 << 20)      # 4 MiB for all that wait
+
+    def begin(peer: Peer, name: str) -> int:
+        """How many of four sends to topics that nothing is known of wait."""
+        for number in range(4):
+            serving.send(peer, encode(request(
+                Code.SEND_MESSAGE_V2, send_fields(f"{name}{number}"), b"x" * (700 << 10))))
+        count = 0
+        for _ in range(100):
+            serving.turn()
+            for item in serving.rings.receive(100):
+                count += 1
+                serving.rings.count_done(item.connection, item.shares, item.size)
+            serving.rings.say_done()
+        return count
+
+    with serving.connect() as first, serving.connect() as second:
+        assert begin(first, "first") == 2              # a third would be 2.05 MiB, above 2
+        assert begin(second, "second") == 1            # two would be 1.37 MiB, above half of 2.63
 
 
 def test_a_message_is_given_to_held_pulls_in_turns_of_limited_work(tmp_path: Path) -> None:    # H7

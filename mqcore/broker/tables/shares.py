@@ -1,10 +1,11 @@
 """
-Room that peers share: nobody who invents names may take all of it.
+Room that peers share: a peer that invents names cannot take all of it (half HR1).
 
-Whatever a peer adds to a table is counted for its address. An address gets at most half of the room
-that it found, so that the next one finds as much. What is in the table already is never taken away.
+Rows that a peer adds to a table count for its address. Rows in a table are never taken away.
 """
 from __future__ import annotations
+
+from mqcore.turns import within_half
 
 SOURCE_COUNT_MAX = 65_536
 OTHERS = "others"                  # all addresses beyond that many
@@ -14,11 +15,6 @@ PULLS = "pulls"                    # commits inside pulls reach the rules withou
 def address_of(remote: str) -> str:
     """The address in "address:port", as requests have it."""
     return remote.rpartition(":")[0]
-
-
-def is_half(taken: int, cost: int, free: int) -> bool:
-    """Whether it has at most half of what it found, with `cost` more of what is free."""
-    return 2 * (taken + cost) <= free + taken
 
 
 class Shares:
@@ -34,7 +30,7 @@ class Shares:
         if not source:
             return True
         taken = self._taken.get(self._known(source), 0)
-        return is_half(taken, cost, free)
+        return within_half(taken + cost, taken + free)
 
     def took(self, source: str, cost: int) -> None:
         """It has taken it."""
@@ -50,8 +46,7 @@ class Shares:
 
 class Room:
     """
-    Bytes or places of a table that is filled by connections and given back: each gets at most half
-    of what it finds. What is in the table already is never taken away.
+    Bytes or places of a table that connections fill and give back; each has its half (half HR1).
     """
 
     def __init__(self, size: int) -> None:
@@ -61,7 +56,7 @@ class Room:
     def may_take(self, connection: int, cost: int) -> bool:
         """Whether a connection may have `cost` bytes more; less always."""
         taken = self._taken.get(connection, 0)
-        return cost <= 0 or is_half(taken, cost, self.left)
+        return cost <= 0 or within_half(taken + cost, taken + self.left)
 
     def take(self, connection: int, cost: int) -> None:
         """It has them; a negative cost is given back."""

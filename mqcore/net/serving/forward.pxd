@@ -20,9 +20,8 @@
 #   N22  The last heartbeat of each connection, and the goodbyes since, are kept for the next
 #        coordinator: the whole state or none, never an older one. They count as the connection's
 #        memory (memory N11). Beyond KEPT_EACH_BYTES each, all connections share a quarter of that
-#        sum; one gets half of the room that is free, and none if another connection would have to
-#        end for it. While its parts are repeated, in a place of their own, the connection's next
-#        frame waits.
+#        sum by half HR1, and none gets room for which another connection would have to end. While
+#        its parts are repeated, in a place of their own, the connection's next frame waits.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore.layout cimport LONG_FRAMES_MAX

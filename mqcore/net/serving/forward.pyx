@@ -5,6 +5,7 @@ from libc.string cimport memcpy, memmove, memset
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.endian cimport load_i32
+from mqcore.half cimport within_half
 from mqcore.invariants cimport invariant
 from mqcore.layout cimport (
     FIGURE_FORWARDED,
@@ -348,14 +349,14 @@ cdef bint keep_room(Forwarding* f, Connection* c, int64_t length, bint stays) no
     cdef ForwardShare* own = forwarding_of(c)
     cdef int64_t before = own.kept_capacity
     cdef int64_t others = f.kept_large - large_part(before)
-    cdef int64_t free_bytes = f.transport.memory_max // KEPT_LARGE_PART - others
+    cdef int64_t large = large_part(length)
     cdef uint8_t* kept
     if length <= before and (stays or before <= KEPT_EACH_BYTES):
         return True
-    if large_part(length) > max(free_bytes // 2, <int64_t>0):
+    if large and not within_half(large, f.transport.memory_max // KEPT_LARGE_PART - others):
         return False
     if length > before:
-        if large_part(length) and (
+        if large and (
                 f.transport.memory_used + length - before > f.transport.memory_high):
             return False               # nobody has to go for it
         if not memory_take(f.transport, c, length - before):
@@ -369,7 +370,7 @@ cdef bint keep_room(Forwarding* f, Connection* c, int64_t length, bint stays) no
         memory_give(f.transport, c, before - length)
     own.kept = kept
     own.kept_capacity = <int32_t>length
-    f.kept_large = others + large_part(length)
+    f.kept_large = others + large
     return True
 
 

@@ -37,8 +37,8 @@ cdef bint parking_open(Parking* p) noexcept nogil                      # False: 
 # A copy of a frame, kept as `park` says; NULL: there are too many, or no memory.
 cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request,
                                int park) noexcept nogil
-# False: the connection has its share of the places, or of the bytes: half of what is free to one that
-# has some already. It waits (transport N3) until there are fewer.
+# False: the connection has its share of the places, or of the bytes (half HR1; a first one always
+# fits). It waits (transport N3) until there are fewer.
 cdef bint may_park(const Parking* p, const Connection* c, int32_t length) noexcept nogil
 cdef void drop_parked(Parking* p, ParkedRequest* parked) noexcept nogil
 # Requests that the coordinator has not answered for long, or whose coordinator has died: it is busy.

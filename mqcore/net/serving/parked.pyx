@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
+from mqcore.half cimport within_half
 from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
 from mqcore.net.requests cimport Asker
@@ -40,9 +41,9 @@ cdef int32_t bucket_of(const Header* header, int park) noexcept nogil:
 
 cdef bint may_park(const Parking* p, const Connection* c, int32_t length) noexcept nogil:
     cdef ParkShare* own = parked_of(c)
-    return own.count == 0 or (
-        own.count < (PARKED_COUNT_MAX - p.count) // 2
-        and own.bytes + length <= (p.bytes_max - p.bytes) // 2)
+    return own.count == 0 or (                                           # half HR1
+        within_half(own.count + 1, PARKED_COUNT_MAX - (p.count - own.count))
+        and within_half(own.bytes + length, p.bytes_max - (p.bytes - own.bytes)))
 
 
 cdef ParkedRequest* park_frame(Parking* p, Connection* c, const Request* request,
