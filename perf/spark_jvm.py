@@ -1,5 +1,5 @@
 """
-The processor time of `rocketmq-jvm` beside that of `rocketmq`, for the same rows.
+The processor time of the source `rocketmq` in the JVM beside that of the one in Python.
 
     python -m perf.spark_jvm
 
@@ -23,18 +23,26 @@ from mqcore.bench.cpu import cpu_seconds, process_tree
 from mqcore.spark import builder
 from mqcore.testing import broker
 from perf import spark as of_python
+from tests.spark.world import PYTHON, python_source
 
 COUNT = 200_000
 RUNS = 3
 BATCHES = 4
 FIVE = ["body", "keys", "queueId", "queueOffset", "storeTimestamp"]
-SOURCES = ("rocketmq", "rocketmq-jvm")
+SOURCES = (PYTHON, "rocketmq")
 
 
 def ended_seconds(pid: int) -> float:
     """The processor time of the processes that a process has started, and that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
+def session_seconds(jvm: int) -> tuple[float, float]:
+    """The processor time of a session's JVM, and of its Python workers with those that ended."""
+    tree = process_tree(jvm)
+    return (cpu_seconds(jvm), sum(cpu_seconds(pid) for pid in tree if pid != jvm)
+            + sum(map(ended_seconds, tree)))
 
 
 class Meter:
@@ -45,10 +53,7 @@ class Meter:
         self._broker = broker_pid
 
     def read(self) -> tuple[float, float, float]:
-        workers = [pid for pid in process_tree(self._jvm) if pid != self._jvm]
-        return (cpu_seconds(self._jvm), sum(map(cpu_seconds, workers))
-                + sum(map(ended_seconds, workers)),
-                sum(map(cpu_seconds, process_tree(self._broker))))
+        return (*session_seconds(self._jvm), sum(map(cpu_seconds, process_tree(self._broker))))
 
 
 def main() -> None:
@@ -58,6 +63,7 @@ def main() -> None:
                  .config("spark.ui.showConsoleProgress", "false")
                  .config("spark.driver.memory", "2g").getOrCreate())
         spark.sparkContext.setLogLevel("ERROR")
+        spark.dataSource.register(python_source())
         topic = of_python.fill(mq)
         meter = Meter(int(spark._jvm.java.lang.ProcessHandle.current().pid()), mq.pid)
 
@@ -108,7 +114,7 @@ def compare(case: str, run: Callable[[str], object], meter: Meter) -> None:
     sums = {name: statistics.median(map(sum, runs[1:])) for name, runs in spent.items()}
     for name, runs in spent.items():
         jvm, python, mq = (statistics.median(one) for one in zip(*runs[1:], strict=True))
-        print(f"{case:15} {name:13} JVM {jvm:5.2f} us, Python {python:5.2f} us, broker {mq:5.2f}"
+        print(f"{case:15} {name:15} JVM {jvm:5.2f} us, Python {python:5.2f} us, broker {mq:5.2f}"
               f" us, together {sums[name]:5.2f} us a row, {sums[name] / sums[SOURCES[0]]:.2f}",
               flush=True)
 

@@ -193,8 +193,9 @@ ROCKETMQ: tuple[Option, ...] = (
            " says the same"),
     Option("propertiesAs", one_of("map", "json"), "map", on=(READ,),
            says="`properties` as a map, or as a JSON string"),
-    Option("pushFilters", truth, False, on=(BATCH,), says="has no effect in this source: Spark 4.3"
-           " gives all queries of a frame the filters of one; `rocketmq-jvm` filters always"),
+    Option("pushFilters", truth, False, on=(BATCH,), says="has no effect: the source filters"
+           " always, and what Spark asks the one in Python for it would give to all queries of a"
+           " frame"),
     Option("failOnDataLoss", truth, True, on=(READ,), says="fail when offsets of a range are not"
            " there; else they are logged, and rows of their own with the column `gapEnd`"),
     Option("stateDir", text, on=(STREAM,), says="a folder of one query, for the offsets that it"
@@ -204,9 +205,9 @@ ROCKETMQ: tuple[Option, ...] = (
     Option("pullsInFlight", number(1, 256), 16, on=(READ,),
            says="requests on their way at a time, of one task"),
     Option("rowsPerBatch", number(1, 1 << 20), 4_096, on=(READ,),
-           says="rows of an Arrow batch, at most"),
+           says="rows of a batch of columns, at most"),
     Option("bytesPerBatch", size, 4 << 20, on=(READ,),
-           says="bytes of an Arrow batch, about"),
+           says="bytes of a batch of columns, about"),
     Option("timeout", seconds, 30.0, says="without any answer of a broker, before a task fails"),
     # -- the sink
     Option("deliveryGuarantee", one_of("at-least-once", "effectively-once"), "at-least-once",

@@ -47,7 +47,7 @@ def builder(name: str = "mqcore") -> SparkSession.Builder:
     environment's PYSPARK_PYTHON names another: Spark would take the first `python3` of the path.
     On a cluster mqcore has to be installed where executors run: they import the daemon.
 
-    `spark.jars` has the jar of the source `rocketmq-jvm`, where this installation has one. A
+    `spark.jars` has the jar of the source `rocketmq`, where this installation has one. A
     program that sets `spark.jars` itself adds `mqcore.spark.jvm.jar()`.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

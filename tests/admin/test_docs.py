@@ -194,7 +194,9 @@ def test_the_process_table_names_every_worker_and_its_file() -> None:
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
-HOP = re.compile(r"`([a-z0-9_/]+\.(?:pyx|pxd|py)):([A-Za-z0-9_]+)`")
+HOP = re.compile(r"`([A-Za-z0-9_/]+\.(?:pyx|pxd|py|java)):([A-Za-z0-9_]+)`")
+DEFINED = r"^ *(?:async )?(?:def|cdef|cpdef)\b[^\n=]*\b{}\("
+DEFINED_IN_JAVA = r"^  +(?:[\w<>\[\], ]+ )?{}\([^;]*?\{{$"
 
 
 def test_each_life_names_its_hops_and_they_exist() -> None:
@@ -204,7 +206,7 @@ def test_each_life_names_its_hops_and_they_exist() -> None:
         hops = HOP.findall(text)
         assert len(hops) >= 3, life
         wrong = [f"{file}:{name}" for file, name in hops if not re.search(
-            rf"^ *(?:async )?(?:def|cdef|cpdef)\b[^\n=]*\b{name}\(",
+            (DEFINED_IN_JAVA if file.endswith(".java") else DEFINED).format(name),
             (ROOT / "mqcore" / file).read_text(encoding="utf-8"), re.M)]
         assert wrong == [], life
 

@@ -12,7 +12,7 @@ import pytest
 from mqcore.client.admin import Admin
 from mqcore.spark.jvm import JAR
 from tests.spark.jvm import LAUNCHER, PRELOADED, jvm_options
-from tests.spark.world import World
+from tests.spark.world import PYTHON, World, python_source
 from tests.support.ci import unavailable
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 
@@ -34,8 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     """
     if importlib.util.find_spec("pyspark") is None:
         unavailable("needs pyspark: pip install 'mqcore[spark]'")
-    if shutil.which("java") is None:
-        unavailable("needs Java 17")
+    if shutil.which("java") is None or not JAR.exists():
+        unavailable("needs Java 17, and the jar: python -m mqcore.spark.jvm")
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LAUNCHER_OPTS"] = LAUNCHER
@@ -58,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         patch.setenv("PYTHONPATH", str(PRELOADED), prepend=os.pathsep)
         session = made.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
+    session.dataSource.register(python_source())
     yield session
     session.stop()
 
@@ -75,11 +76,9 @@ def world(spark: object, broker: MqcoreProcess) -> Iterator[World]:
         yield made
 
 
-@pytest.fixture(params=["rocketmq", "rocketmq-jvm"])
+@pytest.fixture(params=["rocketmq", PYTHON])
 def source(request: pytest.FixtureRequest, world: World, monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a source: the frames of `world` are read by it."""
-    if request.param == "rocketmq-jvm" and not JAR.exists():
-        unavailable("needs the jar: python -m mqcore.spark.jvm")
     monkeypatch.setattr(world, "source", request.param)
     return str(request.param)
 

@@ -1,38 +1,36 @@
-"""The source `rocketmq-jvm`: the source in Python, and what only this one can."""
+"""The source in the JVM: its rows are those of the source in Python, and what only it can."""
 from __future__ import annotations
 
+import json
 import random
 import uuid
+from datetime import datetime, timedelta
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from mqcore.client.core.compression import Compression, Compressor
 from mqcore.spark.columns import COLUMNS, all_columns
 from mqcore.spark.jvm import JAR
-from mqcore.spark.options import READ, ROCKETMQ, WRITE
+from mqcore.spark.options import BATCH, READ, ROCKETMQ, STREAM, WRITE
 from mqcore.wire.codes import RequestCode
 from tests.spark.test_broken_bodies import send_broken
-from tests.spark.world import forget_commit
-from tests.support.ci import unavailable
+from tests.spark.world import PYTHON, forget_commit
+from tests.support.waiting import wait_until
 from tests.wire_live.peer import Peer, send_fields
 
-NAME = "rocketmq-jvm"
+NAME = "rocketmq"
 KEY = ["brokerName", "queueId", "queueOffset"]
-
-
-@pytest.fixture(autouse=True)
-def _jar(world):
-    if not JAR.exists():
-        unavailable("needs the jar: python -m mqcore.spark.jvm")
+PLACES = {READ: "batch read or stream read", BATCH: "batch read", STREAM: "stream read",
+          WRITE: "write"}
 
 
 def frames(world, topic, **options):
-    """The same read by both sources."""
+    """The same read by both sources: in Python, in the JVM."""
     made = []
-    for world.source in ("rocketmq", NAME):
+    for world.source in (PYTHON, NAME):
         made.append(world.read(topic, **options))
-    world.source = "rocketmq"
     return made
 
 
@@ -58,12 +56,12 @@ def test_options_are_those_of_the_source_in_python(world):
         name, also, place, default = line.split("\t")
         found[name] = also, place, default
 
-    expected = {option.name: option for option in ROCKETMQ if option.on != (WRITE,)}
+    expected = {option.name: option for option in ROCKETMQ}
     assert list(found) == list(expected)
     for name, (also, place, default) in found.items():
         option = expected[name]
         assert also == ",".join(option.also)
-        assert place == (READ if READ in option.on else option.on[0]), name
+        assert place == " or ".join(PLACES[one] for one in option.on), name
         assert (None if default == "-" else option.parse(name, default) if default else ""
                 ) == option.default, name
 
@@ -110,6 +108,37 @@ def test_rows_are_those_of_the_source_in_python(world, broker):
     assert jvm.count() == 361
 
 
+def test_bodies_of_each_codec_come_out_alike_whole_and_damaged(world, broker):
+    """Cut off, with a bit changed, with something behind: a body or none, never another one."""
+    topic = world.topic(1)
+    chance = random.Random(11)
+    plain = b"".join(b"%d;" % number for number in range(300))
+    sent = 0
+    with Peer(broker.broker_addr) as peer:
+        for kind in Compression:
+            body, flags = Compressor(kind, 3).compress(plain)
+            damaged = [body, body + b"more", body + body]
+            for _ in range(30):
+                at = chance.randrange(1, len(body))
+                damaged += [body[:at],
+                            body[:at] + bytes([body[at] ^ 1 << chance.randrange(8)])
+                            + body[at + 1:]]
+            for one in damaged:
+                answer = peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(
+                    topic, sys_flag=flags), one)
+                assert answer.code == 0
+            sent += len(damaged)
+
+    python, jvm = frames(world, topic, columns="queueOffset,body,brokenBody")
+    rows = jvm.orderBy("queueOffset").collect()
+
+    assert rows == python.orderBy("queueOffset").collect()
+    assert len(rows) == sent
+    whole = [row["queueOffset"] for row in rows if bytes(row["body"] or b"") == plain]
+    assert {0, 63, 126} <= set(whole)
+    assert any(row["brokenBody"] is not None for row in rows)
+
+
 def test_what_a_query_asks_for_is_all_that_is_read(world):
     topic = world.topic()
     world.send(topic, 4_000)
@@ -144,7 +173,7 @@ def test_random_queries_give_what_they_give_without_pushdown(world):
              "queueOffset = 5 or queueId = 2", "not (queueId = 0)", "queueOffset <=> 3"]
     columns = ["queueId", "queueOffset", "tags", "msgId", "body", "keys"]
     try:
-        for _ in range(40):
+        for _ in range(200):
             chosen = [" and ".join(chance.sample(parts, chance.randint(0, 3))) or "true"
                       for _ in range(chance.randint(1, 2))]
             wanted = [*KEY, *chance.sample(columns[2:], chance.randint(0, 3))]
@@ -163,11 +192,12 @@ def test_random_queries_give_what_they_give_without_pushdown(world):
         python.unpersist()
 
 
-@pytest.mark.parametrize("order", [("rocketmq", NAME, "rocketmq"), (NAME, "rocketmq", NAME)])
-def test_each_source_continues_the_checkpoint_of_the_other(world, tmp_path, order):
+@pytest.mark.parametrize("order", [(PYTHON, NAME, PYTHON), (NAME, PYTHON, NAME)])
+def test_each_source_continues_the_checkpoint_of_the_other(world, tmp_path, order, monkeypatch):
     topic = world.topic(3)
     rows: list[int] = []
-    for number, world.source in enumerate(order):
+    for number, source in enumerate(order):
+        monkeypatch.setattr(world, "source", source)
         world.send(topic, 100, begin=100 * number)
         frame = world.stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=70)
         writer = frame.writeStream.foreachBatch(
@@ -180,7 +210,6 @@ def test_each_source_continues_the_checkpoint_of_the_other(world, tmp_path, orde
             before = len(rows)
             forget_commit(tmp_path, last["batchId"])
             del rows[before - last["numInputRows"]:]
-    world.source = "rocketmq"
 
     assert sorted(rows) == list(range(300))
 
@@ -188,10 +217,8 @@ def test_each_source_continues_the_checkpoint_of_the_other(world, tmp_path, orde
 def test_a_streams_progress_says_how_far_it_is_behind(world, tmp_path):
     topic = world.topic(2)
     world.send(topic, 100)
-    world.source = NAME
     query = world.run(world.stream(topic, startingOffsets="earliest", maxOffsetsPerTrigger=60),
                       tmp_path, "noop")
-    world.source = "rocketmq"
 
     behind = [progress["sources"][0]["metrics"] for progress in query.recentProgress]
     assert [one["messagesBehind"] for one in behind] == ["40", "0"]
@@ -230,3 +257,99 @@ def test_a_view_in_sql_reads_a_topic(world):
 
     assert world.spark.sql(f"SELECT count(*) FROM {name} WHERE tags = 't1'").first()[0] == 20
     assert world.spark.sql(f"SELECT count(*) FROM {name}").first()[0] == 60
+
+
+@pytest.fixture
+def catalog(world):
+    """The name of the cluster as a catalog of Spark's."""
+    name = f"c{uuid.uuid4().hex}"
+    world.spark.conf.set(f"spark.sql.catalog.{name}", "mqcore.spark.TopicCatalog")
+    world.spark.conf.set(f"spark.sql.catalog.{name}.nameServer", world.namesrv)
+    yield name
+    world.spark.conf.unset(f"spark.sql.catalog.{name}.nameServer")
+    world.spark.conf.unset(f"spark.sql.catalog.{name}")
+
+
+def test_a_cluster_is_a_catalog_of_its_topics(world, catalog, tmp_path):
+    topic, target = world.topic(2), world.topic(2)
+    world.send(topic, 60)
+    sql = world.spark.sql
+
+    names = {row["tableName"] for row in sql(f"SHOW TABLES IN {catalog}").collect()}
+    assert {topic, target} <= names
+    assert not [name for name in names if "%" in name or name == "SCHEDULE_TOPIC_XXXX"]
+    assert sql(f"SHOW TABLES IN {catalog}.`x`").collect() == []
+    found = sql(f"SELECT queueOffset FROM {catalog}.`{topic}` WHERE queueId = 1 AND tags = 't1'")
+    assert found.collect() == world.read(topic).where("queueId = 1 AND tags = 't1'").select(
+        "queueOffset").collect()
+    assert sql(f"SELECT * FROM {catalog}.`{topic}` WITH (maxRecordsPerPartition = 7)"
+               ).rdd.getNumPartitions() >= 9
+    described = {row["col_name"] for row in sql(f"DESCRIBE {catalog}.`{topic}`").collect()}
+    assert {"body", "storeTimestamp"} <= described
+
+    sql(f"INSERT INTO {catalog}.`{target}` SELECT body, tags, keys FROM {catalog}.`{topic}`")
+    assert world.numbers(world.read(target)) == list(range(60))
+    sql(f"INSERT INTO {catalog}.`{target}` (body, tags) VALUES ('60:', 'new')")
+    assert world.numbers(world.read(target).where("tags = 'new'")) == [60]
+    stream = world.spark.readStream.option("startingOffsets", "earliest").table(
+        f"{catalog}.`{topic}`").select("body")
+    query = stream.writeStream.option("checkpointLocation", str(tmp_path)).trigger(
+        availableNow=True).toTable(f"{catalog}.`{target}`")
+    query.awaitTermination()
+    assert world.read(target).count() == 121
+
+
+def test_a_topic_of_a_catalog_is_read_as_it_was(world, catalog):
+    topic = world.topic(2)
+    world.send(topic, 20)
+    last = world.read(topic).selectExpr("max(storeTimestamp)").first()[0]
+    until = json.dumps({topic: {world.broker_name: {"0": 3, "1": 0}}})
+    wait_until(lambda: datetime.now() > last + timedelta(milliseconds=20), "a later millisecond")
+    world.send(topic, 20, begin=20)
+    of = f"SELECT body FROM {catalog}.`{topic}`"
+
+    assert world.numbers(world.spark.sql(f"{of} TIMESTAMP AS OF '{last}'")) == list(range(20))
+    assert world.spark.sql(f"{of} VERSION AS OF '{until}'").count() == 3
+    assert world.spark.sql(of).count() == 40
+
+
+@pytest.mark.parametrize(("said", "expected"), [
+    ("SELECT * FROM {}.`not-there`", "TABLE_OR_VIEW_NOT_FOUND"),
+    ("SELECT * FROM {}.x.`y`", "TABLE_OR_VIEW_NOT_FOUND"),
+    ("SELECT * FROM {}.`{{}}`", "TABLE_OR_VIEW_NOT_FOUND"),
+    ("CREATE TABLE {}.t (body string)", "makes, changes and drops no topics"),
+    ("DROP TABLE {}.`TOPIC`", "makes, changes and drops no topics"),
+    ("INSERT OVERWRITE {}.`TOPIC` SELECT 'x' body", "write with mode append"),
+    ("SELECT * FROM {}.`TOPIC` VERSION AS OF 'x'", "endingOffsets: expected a word or JSON"),
+])
+def test_what_a_catalog_cannot_do_is_told(world, catalog, said, expected):
+    topic = world.topic(1)
+    with pytest.raises(Exception, match=expected):
+        world.spark.sql(said.format(catalog).replace("TOPIC", topic)).collect()
+
+
+def test_a_catalog_says_which_of_its_options_is_wrong(world, catalog):
+    world.spark.conf.set(f"spark.sql.catalog.{catalog}.nameSrv", "x")
+    try:
+        with pytest.raises(Exception, match="are the same: give one"):
+            world.spark.sql(f"SHOW TABLES IN {catalog}").collect()
+    finally:
+        world.spark.conf.unset(f"spark.sql.catalog.{catalog}.nameSrv")
+
+
+def test_one_table_is_read_streamed_and_written(world, tmp_path):
+    """Each leaves out the table's options that mean nothing to it."""
+    topic = world.topic(2)
+    world.send(topic, 30)
+    name = f"t{uuid.uuid4().hex}"
+    sql = world.spark.sql
+    sql(f"CREATE TABLE {name} USING {NAME} OPTIONS (nameServer '{world.namesrv}', topic '{topic}',"
+        " maxOffsetsPerTrigger 20, startingOffsets 'earliest', endingOffsets 'latest',"
+        " deliveryGuarantee 'effectively-once')")
+    try:
+        sql(f"INSERT INTO {name} SELECT '30:' body, 'new' tags")
+        assert world.numbers(sql(f"SELECT body FROM {name}")) == list(range(31))
+        query = world.run(world.spark.readStream.table(name), tmp_path, "noop")
+        assert [one["numInputRows"] for one in query.recentProgress] == [20, 11]
+    finally:
+        sql(f"DROP TABLE {name}")

@@ -5,30 +5,37 @@ import json
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from mqcore.client.admin.transactions import OP_TOPIC
-from mqcore.client.config import ClientConfig
-from mqcore.client.errors import RemotingError
-from mqcore.client.message import MessageQueue
-from mqcore.spark.topics import link
-from mqcore.spark.topics.idle import Idle
-from mqcore.spark.topics.ranges import Missing, OffsetRange
-from mqcore.spark.topics.views import ENTRIES_AT_ONCE, ViewReader
+from mqcore.spark.topics.views import ENTRIES_AT_ONCE
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.command import Command, response
-from mqcore.wire.records import decode_records
 from tests.spark.fake_broker import FakeBroker, record, serving
+from tests.spark.world import World
 
 
 class Entries(FakeBroker):
-    """Its records are at 100 times their offset; those of `expired` are gone; one connection
-    breaks."""
+    """
+    Its records are at 100 times their offset; those of `expired` are gone. A connection breaks in
+    place of answer `breaks_at`; with `breaks_always` each that asks for entries.
+    """
 
     expired: frozenset[int] = frozenset()
+    refuses = False
+    breaks_always = False
+    breaks_at = 0
+    given = 0
 
     def answer(self, request: Command) -> Command:
         ext = request.ext or {}
-        if self.connections > 1:
-            self.breaks_after = 0
+        if request.code not in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_CONSUME_QUEUE):
+            return super().answer(request)
+        self.given += 1
+        if self.breaks_always or self.given == self.breaks_at:
+            raise ConnectionResetError
+        if self.refuses:
+            return response(request, ResponseCode.SYSTEM_ERROR, "closed")
         if request.code == RequestCode.VIEW_MESSAGE_BY_ID:
             offset = int(ext["offset"] or 0) // 100
             if offset in self.expired:
@@ -36,7 +43,6 @@ class Entries(FakeBroker):
             answer = response(request, ResponseCode.SUCCESS, "")
             answer.body = record(offset)
             return answer
-        assert request.code == RequestCode.QUERY_CONSUME_QUEUE
         begin, count = int(ext["index"] or 0), int(ext["count"] or 0)
         answer = response(request, ResponseCode.SUCCESS, "")
         answer.body = json.dumps({
@@ -47,45 +53,58 @@ class Entries(FakeBroker):
 
 
 @pytest.fixture(autouse=True)
-def _no_kept_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "_kept", Idle(link.Link.close))
+def _both(source: str) -> None:
+    """Each test runs on the source in Python and on the one in the JVM."""
 
 
-def read(broker: FakeBroker, begin: int, end: int, *, timeout: float = 5.0
+def read(world: World, broker: FakeBroker, begin: int, end: int, **options: str
          ) -> tuple[list[int], list[tuple[int, int]]]:
-    offsets: list[int] = []
-    missing = []
+    """The offsets of the rows, in order, and the gaps."""
     with serving(broker):
-        for piece in ViewReader(
-                ClientConfig(namesrv="127.0.0.1:1"), lambda: broker.address,
-                OffsetRange(MessageQueue(OP_TOPIC, "b", 0), begin, end), in_flight=16,
-                timeout=timeout):
-            if isinstance(piece, Missing):
-                missing.append((piece.begin, piece.end))
-            else:
-                offsets += [one.queue_offset for one in decode_records(piece.records)]
-    return offsets, missing
+        before, world.namesrv = world.namesrv, broker.address
+        try:
+            rows = world.read(OP_TOPIC, columns="queueOffset,gapEnd,body", **{
+                "startingOffsets": json.dumps({OP_TOPIC: {"b": {"0": begin}}}),
+                "endingOffsets": json.dumps({OP_TOPIC: {"b": {"0": end}}}),
+                "failOnDataLoss": "false", **options}).collect()
+        finally:
+            world.namesrv = before
+    assert all(int(row["body"]) == row["queueOffset"] for row in rows if row["gapEnd"] is None)
+    return ([row["queueOffset"] for row in rows if row["gapEnd"] is None],
+            [(row["queueOffset"], row["gapEnd"]) for row in rows if row["gapEnd"] is not None])
 
 
-def test_every_record_is_viewed_once_and_in_order_though_a_connection_breaks() -> None:
+def test_every_record_is_viewed_once_and_in_order_though_a_connection_breaks(world: World) -> None:
     count = 2 * ENTRIES_AT_ONCE + 7
-    broker = Entries(range(count), breaks_after=ENTRIES_AT_ONCE + 9)
+    broker = Entries(range(count))
+    broker.breaks_at = ENTRIES_AT_ONCE + 9
 
-    assert read(broker, 3, count) == (list(range(3, count)), [])
-    assert broker.connections == 2
+    assert read(world, broker, 3, count) == (list(range(3, count)), [])
+    assert broker.given > count
     assert broker.waiting_most > 4
 
 
-def test_what_retention_has_deleted_is_said() -> None:
-    broker = Entries(range(10, 60))
+def test_what_retention_has_deleted_is_said(world: World) -> None:
+    broker = Entries(range(10, 60), end=70)
     broker.expired = frozenset({30, 31})
 
-    assert read(broker, 0, 70) == (
+    assert read(world, broker, 0, 70) == (
         [*range(10, 30), *range(32, 60)], [(0, 10), (30, 32), (60, 70)])
+    with pytest.raises(Exception, match="offsets 0 to 9 of queue 0 of topic RMQ_SYS_TRANS_OP"):
+        read(world, broker, 0, 70, failOnDataLoss="true")
 
 
-def test_a_broker_that_stays_away_is_an_error() -> None:
-    with pytest.raises(RemotingError):
-        list(ViewReader(ClientConfig(namesrv="127.0.0.1:1"), lambda: "127.0.0.1:9",
-                        OffsetRange(MessageQueue(OP_TOPIC, "b", 0), 0, 1), in_flight=1,
-                        timeout=0.05))
+def test_what_no_broker_filters_is_refused(world: World) -> None:
+    with pytest.raises(Exception, match="brokers do not filter topic RMQ_SYS_TRANS_OP"):
+        read(world, Entries(range(5)), 0, 5, subExpression="t1")
+
+
+def test_a_broker_that_refuses_or_stays_away_is_an_error(world: World) -> None:
+    broker = Entries(range(10))
+    broker.refuses = True
+    with pytest.raises(Exception, match="code 1: closed"):
+        read(world, broker, 0, 10)
+    broker.refuses = False
+    broker.breaks_always = True
+    with pytest.raises(Exception, match=r"closed|lost"):
+        read(world, broker, 0, 10, timeout="50ms")

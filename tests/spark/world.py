@@ -13,6 +13,19 @@ from mqcore.client.admin import Admin
 from tests.support.waiting import wait_until
 
 NUMBERS = itertools.count(1)
+PYTHON = "rocketmq-python"          # tests know the source in Python by this name
+
+
+def python_source() -> type:
+    """The source in Python under a name of its own: `rocketmq` is the one in the JVM."""
+    from mqcore.spark.topics.source import RocketMQ
+
+    class InPython(RocketMQ):
+        @classmethod
+        def name(cls) -> str:
+            return PYTHON
+
+    return InPython
 
 
 class World:

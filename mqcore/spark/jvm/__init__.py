@@ -1,5 +1,5 @@
 """
-The source `rocketmq-jvm`: classes for Spark's own process, in a jar beside this file.
+The source `rocketmq`: classes for Spark's own process, in a jar beside this file.
 
 `python -m mqcore.spark.jvm` makes the jar of the Java sources in `src`, with the javac of a JDK 17
 and the jars of the installed PySpark. `make tools` does so where both are there.

@@ -71,7 +71,7 @@ def put(jar: zipfile.ZipFile, name: str, content: bytes) -> None:
 def main(arguments: list[str]) -> int:
     lacking = missing()
     if lacking is not None:
-        print(f"{JAR.name} is not made, the Spark source rocketmq-jvm needs it: there is no"
+        print(f"{JAR.name} is not made, and `rocketmq` runs in Python without it: there is no"
               f" {lacking}")
         return 0 if "--if-possible" in arguments else 1
     if is_stale():

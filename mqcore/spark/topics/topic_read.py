@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from mqcore.client.core.namespace import wrap
 from mqcore.client.errors import RocketMQError
 from mqcore.filter.sql92_filter import Filter
 from mqcore.spark.columns import Cutter, Picked
@@ -152,7 +153,8 @@ class TopicRead:
             "in_flight": options["pullsInFlight"], "timeout": options["timeout"]}
         reader: Iterable[FetchedRecords | Missing] = RangeReader(
             config, locate, part.range, part.topic, self.subscription,
-            group=options["group"] or READ_GROUP, **limits
+            group=wrap(config.namespace, options["group"]) if options["group"] else READ_GROUP,
+            **limits
         ) if part.topic not in NOT_PULLED else ViewReader(config, locate, part.range, **limits)
         cutter = Cutter(self.picked)
         rows_max, bytes_max = options["rowsPerBatch"], options["bytesPerBatch"]

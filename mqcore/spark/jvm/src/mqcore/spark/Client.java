@@ -26,6 +26,7 @@ final class Client implements Serializable {
   final List<String> servers;
   final String namespace;
   final boolean tls;
+  final TreeMap<String, String> tlsOptions;
   final int connectMillis;
   final int callMillis;
   private final String accessKey;
@@ -33,14 +34,27 @@ final class Client implements Serializable {
   private final String securityToken;
 
   Client(Settings settings) {
-    servers = Names.servers(settings);
-    namespace = settings.text("rocketmq.namespace");
-    tls = settings.truth("rocketmq.tls");
+    Url url = Url.parse(settings.has("nameServer") ? settings.text("nameServer")
+        : System.getenv().getOrDefault("NAMESRV_ADDR", ""));
+    servers = url.servers();
+    namespace = url.namespace().isEmpty() ? settings.text("rocketmq.namespace") : url.namespace();
+    Names.checkNamespace(namespace);
+    tlsOptions = url.tls();
+    tls = tlsOptions.isEmpty() ? settings.truth("rocketmq.tls")
+        : !"off".equals(tlsOptions.get("tls"));
     connectMillis = (int) Math.min(settings.number("rocketmq.connectTimeout"), Integer.MAX_VALUE);
     callMillis = (int) Math.min(settings.number("rocketmq.callTimeout"), Integer.MAX_VALUE);
-    accessKey = settings.text("rocketmq.accessKey");
-    secretKey = settings.text("rocketmq.secretKey");
-    securityToken = settings.text("rocketmq.securityToken");
+    if (settings.has("rocketmq.accessKey") != settings.has("rocketmq.secretKey")) {
+      throw SourceException.option(
+          "rocketmq.accessKey and rocketmq.secretKey: expected both, or none");
+    }
+    boolean isUrls = url.accessKey() != null;
+    accessKey = isUrls ? url.accessKey() : settings.text("rocketmq.accessKey");
+    secretKey = isUrls ? url.secretKey() : settings.text("rocketmq.secretKey");
+    securityToken = isUrls ? null : settings.text("rocketmq.securityToken");
+    if (accessKey != null && (accessKey.isEmpty() || secretKey.isEmpty())) {
+      throw SourceException.option("nameServer: expected key:secret before the @ of a URL");
+    }
   }
 
   String wrap(String name) {
@@ -49,12 +63,13 @@ final class Client implements Serializable {
 
   /** Names a kept connection: none is shared between accounts. */
   List<Object> key(String address) {
-    return List.of(address, tls, Objects.toString(accessKey), Objects.toString(secretKey));
+    return List.of(address, tls, tlsOptions, Objects.toString(accessKey),
+        Objects.toString(secretKey), Objects.toString(securityToken));
   }
 
-  /** The frame of a request without a body; signed where there is an account. */
-  byte[] frame(int code, int opaque, TreeMap<String, String> fields) {
-    TreeMap<String, String> all = accessKey == null ? fields : signed(code, fields);
+  /** The frame of a request; signed where there is an account. */
+  byte[] frame(int code, int opaque, TreeMap<String, String> fields, byte[] body) {
+    TreeMap<String, String> all = accessKey == null ? fields : signed(code, fields, body);
     ByteArrayOutputStream header = new ByteArrayOutputStream(512);
     try (JsonGenerator json = JSON.createGenerator(header)) {
       json.writeStartObject();
@@ -73,12 +88,14 @@ final class Client implements Serializable {
     } catch (IOException error) {
       throw new IllegalStateException(error);         // memory takes all
     }
-    return ByteBuffer.allocate(8 + header.size()).putInt(4 + header.size()).putInt(header.size())
-        .put(header.toByteArray()).array();
+    return ByteBuffer.allocate(8 + header.size() + body.length)
+        .putInt(4 + header.size() + body.length).putInt(header.size())
+        .put(header.toByteArray()).put(body).array();
   }
 
   /** The fields with key, token, layout and signature (docs/acl.md). */
-  private TreeMap<String, String> signed(int code, TreeMap<String, String> fields) {
+  private TreeMap<String, String> signed(int code, TreeMap<String, String> fields,
+      byte[] body) {
     TreeMap<String, String> all = new TreeMap<>(fields);
     all.put("AccessKey", accessKey);
     if (securityToken != null) {
@@ -86,11 +103,12 @@ final class Client implements Serializable {
     }
     try {
       if (code != PULL) {
-        all.put("#Layout", layout(code, all));
+        all.put("#Layout", layout(code, all, body.length));
       }
       Mac mac = Mac.getInstance("HmacSHA1");
       mac.init(new SecretKeySpec(secretKey.getBytes(StandardCharsets.UTF_8), "HmacSHA1"));
       mac.update(String.join("", all.values()).getBytes(StandardCharsets.UTF_8));
+      mac.update(body);
       all.put("Signature", Base64.getEncoder().encodeToString(mac.doFinal()));
     } catch (GeneralSecurityException error) {
       throw new IllegalStateException(error);         // every Java has both
@@ -99,7 +117,7 @@ final class Client implements Serializable {
   }
 
   /** A digest of the code, and of all fields' names and lengths. */
-  private static String layout(int code, TreeMap<String, String> fields)
+  private static String layout(int code, TreeMap<String, String> fields, int bodySize)
       throws GeneralSecurityException {
     StringBuilder text = new StringBuilder("[").append(code).append(",[");
     String before = "";
@@ -109,7 +127,7 @@ final class Client implements Serializable {
       before = ",";
     }
     byte[] digest = MessageDigest.getInstance("SHA-256")
-        .digest(text.append("],0]").toString().getBytes(StandardCharsets.US_ASCII));
+        .digest(text.append("],").append(bodySize).append(']').toString().getBytes(StandardCharsets.US_ASCII));
     StringBuilder hex = new StringBuilder();
     for (int index = 0; index < 16; index++) {
       hex.append(String.format("%02x", digest[index]));

@@ -3,6 +3,7 @@ package mqcore.spark;
 import com.fasterxml.jackson.core.json.JsonReadFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.json.JsonMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collection;
@@ -25,6 +26,7 @@ final class Cluster {
   private static final int PULL = 11;
   private static final int COMMITTED = 14;
   private static final int MAX_OFFSET = 30;
+  private static final int CHECK_CLIENT_CONFIG = 46;
   private static final int MIN_OFFSET = 31;
   private static final int ROUTE = 105;
   private static final int TOPICS = 206;
@@ -33,6 +35,7 @@ final class Cluster {
   private static final int QUEUES_MAX = 65_536;
   private static final int READABLE = 4;
   private static final int SAMPLE = 32;
+  private static final String HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC";
   private static final String SUBSCRIBES = "4";             // of a pull's sysFlag
 
   private final Client client;
@@ -70,8 +73,10 @@ final class Cluster {
     return queues.get(topic);
   }
 
+  /** The queue of op records is where half messages are: no name server knows it. */
   private List<Queue> route(String topic) throws IOException {
-    Answer answer = nameServer(ROUTE, fields("topic", client.wrap(topic),
+    Answer answer = nameServer(ROUTE, fields(
+        "topic", Subject.isPulled(topic) ? client.wrap(topic) : HALF_TOPIC,
         "acceptStandardJsonOnly", "true"));
     if (answer.code == Answer.TOPIC_NOT_EXIST) {
       return null;
@@ -110,6 +115,24 @@ final class Cluster {
       throw new IOException("broker " + broker + " is unknown");
     }
     return known.firstEntry().getValue();
+  }
+
+  /** What a queue's broker says of a filter. */
+  Answer check(Queue queue, String expression, String type) throws IOException {
+    ObjectNode body = MAPPER.createObjectNode().put("clientId", Source.NAME)
+        .put("group", READ_GROUP).put("namespace", client.namespace);
+    ObjectNode data = body.putObject("subscriptionData")
+        .put("topic", client.wrap(queue.topic())).put("subString", expression)
+        .put("expressionType", type).put("subVersion", 0).put("classFilterMode", false);
+    data.putArray("tagsSet");
+    data.putArray("codeSet");
+    Link link = Link.fresh(address(queue.broker()), client);
+    try {
+      return link.call(CHECK_CLIENT_CONFIG, new TreeMap<>(), MAPPER.writeValueAsBytes(body),
+          client.callMillis);
+    } finally {
+      link.close();
+    }
   }
 
   private Answer nameServer(int code, TreeMap<String, String> fields) throws IOException {

@@ -78,7 +78,18 @@ final class Columns {
     return found;
   }
 
-  /** Checks a schema that a user gave; its columns under their own names. */
+  /** A schema that a user gave, with the columns that are known under their own names. */
+  static StructType named(StructType schema) {
+    StructType found = new StructType();
+    for (StructField field : schema.fields()) {
+      String name = TYPES.keySet().stream().filter(field.name()::equalsIgnoreCase).findFirst()
+          .orElse(field.name());
+      found = found.add(name, field.dataType());
+    }
+    return found;
+  }
+
+  /** Checks such a schema: all of it can be read. */
   static StructType checked(StructType schema) {
     StructType found = new StructType();
     for (StructField field : schema.fields()) {

@@ -18,7 +18,6 @@ import java.util.TimerTask;
 import java.util.TreeMap;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
-import javax.net.ssl.SSLSocketFactory;
 
 /**
  * One connection. Requests are written one behind the other, answers are waited for, both by the
@@ -27,6 +26,7 @@ import javax.net.ssl.SSLSocketFactory;
 final class Link implements Closeable {
   private static final int FRAME_MAX = 16_777_212;
   private static final int RESPONSE = 1;
+  private static final byte[] NO_BODY = {};
   private static final int RECEIVE_BYTES = 4 << 20;
   private static final long IDLE_NANOS = 30_000_000_000L;
   private static final int KEPT_MAX = 256;
@@ -81,7 +81,7 @@ final class Link implements Closeable {
 
   private static void look() {
     if (looks == null) {
-      looks = new Timer("rocketmq-jvm idle connections", true);
+      looks = new Timer("rocketmq idle connections", true);
       looks.schedule(new TimerTask() {
         @Override
         public void run() {
@@ -121,7 +121,7 @@ final class Link implements Closeable {
       plain.connect(new InetSocketAddress(place[0], Integer.parseInt(place[1])),
           client.connectMillis);
       plain.setSoTimeout(client.connectMillis);
-      socket = client.tls ? secured(plain, place[0], Integer.parseInt(place[1])) : plain;
+      socket = client.tls ? secured(plain, place[0], Integer.parseInt(place[1]), client) : plain;
       in = socket.getInputStream();
       out = socket.getOutputStream();
     } catch (IOException error) {
@@ -130,20 +130,27 @@ final class Link implements Closeable {
     }
   }
 
-  private static Socket secured(Socket plain, String host, int port) throws IOException {
-    SSLSocket made = (SSLSocket) ((SSLSocketFactory) SSLSocketFactory.getDefault())
+  private static Socket secured(Socket plain, String host, int port, Client client)
+      throws IOException {
+    SSLSocket made = (SSLSocket) Tls.sockets(client.tlsOptions)
         .createSocket(plain, host, port, true);
-    SSLParameters parameters = made.getSSLParameters();
-    parameters.setEndpointIdentificationAlgorithm("HTTPS");
-    made.setSSLParameters(parameters);
+    if (Tls.verifies(client.tlsOptions)) {
+      SSLParameters parameters = made.getSSLParameters();
+      parameters.setEndpointIdentificationAlgorithm("HTTPS");
+      made.setSSLParameters(parameters);
+    }
     made.startHandshake();
     return made;
   }
 
   /** Writes a request; the number that its answer has, too. */
   int send(int code, TreeMap<String, String> fields) throws IOException {
+    return send(code, fields, NO_BODY);
+  }
+
+  int send(int code, TreeMap<String, String> fields, byte[] body) throws IOException {
     opaque = opaque + 1 & 0x3fffffff;
-    out.write(client.frame(code, opaque, fields));
+    out.write(client.frame(code, opaque, fields, body));
     return opaque;
   }
 
@@ -189,8 +196,9 @@ final class Link implements Closeable {
   }
 
   /** One request and its answer, on a connection with nothing else under way. */
-  Answer call(int code, TreeMap<String, String> fields, long millis) throws IOException {
-    int wanted = send(code, fields);
+  Answer call(int code, TreeMap<String, String> fields, byte[] body, long millis)
+      throws IOException {
+    int wanted = send(code, fields, body);
     while (true) {
       Answer found = answer(millis);
       if (found.opaque == wanted) {

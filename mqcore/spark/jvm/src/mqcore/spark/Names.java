@@ -56,31 +56,32 @@ final class Names {
     return row[other.length()];
   }
 
+  static boolean isTopic(String name) {
+    return TOPIC.matcher(name).matches();
+  }
+
+  /** Whether a topic is neither a broker's own nor of retries. */
+  static boolean isApplications(String topic) {
+    return !SYSTEM.contains(topic) && !topic.startsWith("rmq_sys_") && prefix(topic).isEmpty();
+  }
+
   static void checkTopic(String option, String topic) {
-    if (!TOPIC.matcher(topic).matches()) {
+    if (!isTopic(topic)) {
       throw SourceException.option(option + " '" + topic
           + "': expected 1 to 127 of a-z A-Z 0-9 % | - _");
     }
   }
 
-  /** Checks what every request carries. */
-  static void checkAccount(Settings settings) {
-    if (settings.has("rocketmq.accessKey") != settings.has("rocketmq.secretKey")) {
-      throw SourceException.option(
-          "rocketmq.accessKey and rocketmq.secretKey: expected both, or none");
-    }
-    if (!SPACE.matcher(settings.text("rocketmq.namespace")).matches()) {
+  static void checkNamespace(String space) {
+    if (!SPACE.matcher(space).matches()) {
       throw SourceException.option("rocketmq.namespace: expected letters, digits, _ and -");
     }
   }
 
-  /** `host:port` of each name server. */
-  static List<String> servers(Settings settings) {
-    String text = settings.has("nameServer") ? settings.text("nameServer")
-        : System.getenv().getOrDefault("NAMESRV_ADDR", "");
-    if (text.startsWith("rocketmq://")) {
-      throw SourceException.option("nameServer: format " + Source.NAME + " takes host:port;"
-          + "host:port, and options for the rest of a rocketmq:// URL; format rocketmq takes it");
+  /** `host:port` of each name server; of one `http://x/host:port` what follows the last slash. */
+  static List<String> servers(String text) {
+    if (text.startsWith("http://") || text.startsWith("https://")) {
+      text = text.substring(text.lastIndexOf('/') + 1);
     }
     List<String> found = new ArrayList<>();
     for (String part : text.split("[;,]")) {

@@ -1,6 +1,5 @@
 package mqcore.spark;
 
-import java.io.Closeable;
 import java.io.IOException;
 import java.util.ArrayDeque;
 import java.util.HashMap;
@@ -14,28 +13,17 @@ import java.util.TreeMap;
  * what an answer brings; each has one request on its way, and asks again for what an answer left
  * open. Segments are handed out in order.
  *
- * Invariant: pages and `Missing` cover the range in order, without gap or overlap. The rules are
- * those of `mqcore.spark.topics.ranges`; tests/spark/test_faulty_brokers.py holds both to them.
+ * The rules are those of `mqcore.spark.topics.ranges`; tests/spark/test_faulty_brokers.py holds
+ * both to them.
  */
-final class RangeReader implements Closeable {
+final class RangeReader extends Pieces {
   private static final int PULL = 11;
   private static final int PULL_COUNT_MAX = 1_024;
   private static final int FIRST_STEP = 32;         // offsets of a segment, before an answer came
   private static final int FIRST_ANSWERS = 4;       // full ones before larger segments are tried
   private static final int FULL_ANSWERS = 128;      // the same once an answer left something open
   private static final int STEP_MAX = 8_192;
-  private static final long PAUSE_MILLIS = 50;
-  private static final long PAUSE_MAX_MILLIS = 1_000;
   private static final String REPLAYS = Integer.toString(1 << 30 | 4);    // with a subscription
-
-  /** Offsets that are not there: from `begin` on, below `end`; `why` in words. */
-  record Missing(long begin, long end, String why) {
-  }
-
-  /** Where the queue's broker is: what the driver said, then what name servers say. */
-  interface Locate {
-    String address() throws IOException;
-  }
 
   private static final class Segment {
     final long begin;
@@ -51,14 +39,8 @@ final class RangeReader implements Closeable {
     }
   }
 
-  private final Client client;
-  private final Locate locate;
   private final QueueRange range;
-  private final String subscription;
   private final boolean whole;
-  private final String group;
-  private final int inFlight;
-  private final long timeoutMillis;
   private final Map<Integer, Segment> waiting = new HashMap<>();
   private final ArrayDeque<Segment> segments = new ArrayDeque<>();
   private final ArrayDeque<Object> ready = new ArrayDeque<>();
@@ -68,24 +50,15 @@ final class RangeReader implements Closeable {
   private int full;
   private int fullWanted = FIRST_ANSWERS;
   private long progress = System.nanoTime();
-  long pulls;
-  long retries;
-  long bytes;
 
-  RangeReader(Client client, Locate locate, QueueRange range, String subscription, String group,
-      int inFlight, long timeoutMillis) {
-    this.client = client;
-    this.locate = locate;
-    this.range = range;
-    this.subscription = subscription;
-    this.group = group;
-    this.inFlight = inFlight;
-    this.timeoutMillis = timeoutMillis;
-    whole = subscription.equals("*");
+  RangeReader(Asked asked) {
+    super(asked);
+    range = asked.range();
+    whole = asked.subscription().equals("*");
     next = range.begin();
   }
 
-  /** The next Records.Page or Missing; null at the end. */
+  @Override
   Object next() throws IOException {
     while (ready.isEmpty()) {
       fill();
@@ -116,7 +89,7 @@ final class RangeReader implements Closeable {
   }
 
   private void fill() throws IOException {
-    while (segments.size() < inFlight && next < range.end()) {
+    while (segments.size() < asked.inFlight() && next < range.end()) {
       Segment segment = new Segment(next, Math.min(next + step, range.end()));
       next = segment.end;
       segments.add(segment);
@@ -137,7 +110,7 @@ final class RangeReader implements Closeable {
       if (link == null) {
         connect();
       }
-      answer = link.answer(timeoutMillis);
+      answer = link.answer(asked.timeoutMillis());
     } catch (IOException error) {
       broken(error);
       return;
@@ -155,7 +128,7 @@ final class RangeReader implements Closeable {
 
   private void connect() throws IOException {
     waiting.clear();
-    link = Link.open(locate.address(), client);
+    link = Link.open(asked.locate().address(), asked.client());
     for (Segment segment : segments) {
       if (segment.at < segment.end) {
         ask(segment);
@@ -163,34 +136,20 @@ final class RangeReader implements Closeable {
     }
   }
 
-  /** Before another try; throws the error when there was no progress for too long. */
   private void pause(IOException error) throws IOException {
-    long failing = (System.nanoTime() - progress) / 1_000_000;
-    if (failing >= timeoutMillis) {
-      throw error;
-    }
-    retries++;
-    sleep(Math.min(Math.max(failing, PAUSE_MILLIS), PAUSE_MAX_MILLIS));
-  }
-
-  private static void sleep(long millis) throws IOException {
-    try {
-      Thread.sleep(millis);
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new IOException("the task was given up", error);
-    }
+    pause(error, (System.nanoTime() - progress) / 1_000_000);
   }
 
   private void ask(Segment segment) throws IOException {
-    TreeMap<String, String> fields = Cluster.fields("consumerGroup", client.wrap(group),
-        "topic", client.wrap(range.queue().topic()),
+    TreeMap<String, String> fields = Cluster.fields(
+        "consumerGroup", asked.group(),
+        "topic", asked.client().wrap(range.queue().topic()),
         "queueId", Integer.toString(range.queue().id()),
         "queueOffset", Long.toString(segment.at),
         "maxMsgNums", Long.toString(Math.min(segment.end - segment.at, PULL_COUNT_MAX)),
         "sysFlag", REPLAYS, "commitOffset", "0", "suspendTimeoutMillis", "0",
-        "subscription", subscription, "subVersion", "0", "expressionType", "TAG",
-        "bname", range.queue().broker());
+        "subscription", asked.subscription(), "subVersion", "0",
+        "expressionType", asked.expressionType(), "bname", range.queue().broker());
     waiting.put(link.send(PULL, fields), segment);
     pulls++;
   }
@@ -302,7 +261,7 @@ final class RangeReader implements Closeable {
     if (segment.since == 0) {
       segment.since = now;
     }
-    if ((now - segment.since) / 1_000_000 >= timeoutMillis) {
+    if ((now - segment.since) / 1_000_000 >= asked.timeoutMillis()) {
       return true;
     }
     sleep(PAUSE_MILLIS);

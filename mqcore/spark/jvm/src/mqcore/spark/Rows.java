@@ -1,5 +1,7 @@
 package mqcore.spark;
 
+import com.github.luben.zstd.Zstd;
+import com.github.luben.zstd.ZstdInputStream;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -8,9 +10,9 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
+import java.util.zip.Inflater;
 import java.util.zip.InflaterInputStream;
 import net.jpountz.lz4.LZ4FrameInputStream;
-import com.github.luben.zstd.ZstdInputStream;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -209,21 +211,39 @@ final class Rows {
     return Arrays.copyOfRange(bytes[row], begin, begin + Records.i32(bytes[row], begin - 4));
   }
 
+  /** The first stream of a body, whole; null when it is broken, cut off, or too long. */
   private static byte[] decompressed(byte[] body, int kind) {
-    try (InputStream stream = opened(new ByteArrayInputStream(body), kind)) {
-      byte[] found = stream == null ? null : stream.readNBytes(BODY_MAX + 1);
-      return found == null || found.length > BODY_MAX ? null : found;
-    } catch (IOException | RuntimeException error) {      // broken, or cut off
+    try {
+      return switch (kind) {
+        case 0, ZLIB -> inflated(body);
+        case LZ4 -> read(new LZ4FrameInputStream(new ByteArrayInputStream(body), true));
+        case ZSTD -> {
+          long size = Zstd.findFrameCompressedSize(body);
+          yield Zstd.isError(size) ? null
+              : read(new ZstdInputStream(new ByteArrayInputStream(body, 0, (int) size)));
+        }
+        default -> null;
+      };
+    } catch (IOException | RuntimeException error) {
       return null;
     }
   }
 
-  private static InputStream opened(InputStream body, int kind) throws IOException {
-    return switch (kind) {
-      case 0, ZLIB -> new InflaterInputStream(body);
-      case LZ4 -> new LZ4FrameInputStream(body, true);
-      case ZSTD -> new ZstdInputStream(body);
-      default -> null;
-    };
+  private static byte[] read(InputStream plain) throws IOException {
+    try (plain) {
+      byte[] found = plain.readNBytes(BODY_MAX + 1);
+      return found.length > BODY_MAX ? null : found;
+    }
+  }
+
+  private static byte[] inflated(byte[] body) throws IOException {
+    Inflater inflater = new Inflater();
+    try {
+      byte[] found =
+          read(new InflaterInputStream(new ByteArrayInputStream(body), inflater));
+      return inflater.finished() ? found : null;    // else it wants a dictionary
+    } finally {
+      inflater.end();
+    }
   }
 }

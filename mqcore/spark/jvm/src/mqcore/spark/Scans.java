@@ -22,14 +22,17 @@ import org.apache.spark.sql.types.StructType;
 final class Scans
     implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownV2Filters,
     SupportsPushDownLimit {
+  private final Map<String, String> own;
   private final Map<String, String> options;
   private final Wanted wanted;
   private StructType schema;
   private List<Predicate> pushed = List.of();
   private int limit = -1;
 
-  Scans(StructType schema, Map<String, String> options) {
+  /** `own` are the options of a catalog's table, `options` those of the query. */
+  Scans(StructType schema, Map<String, String> own, Map<String, String> options) {
     this.schema = schema;
+    this.own = own;
     this.options = options;
     wanted = new Wanted(schema.getFieldIndex(Columns.GAP_END).isDefined());
   }
@@ -65,15 +68,15 @@ final class Scans
 
   @Override
   public Scan build() {
-    return new Topics(schema, options, wanted, limit, pushed);
+    return new Topics(schema, own, options, wanted, limit, pushed);
   }
 
   /** A read of topics; whether it is a batch or a stream is known when Spark asks for one. */
-  private record Topics(StructType readSchema, Map<String, String> options, Wanted wanted,
-      int limit, List<Predicate> pushed) implements Scan {
+  private record Topics(StructType readSchema, Map<String, String> own,
+      Map<String, String> options, Wanted wanted, int limit, List<Predicate> pushed) implements Scan {
     @Override
     public String description() {
-      String[] names = options.entrySet().stream()
+      String[] names = Settings.both(own, options, Settings.Place.BATCH).entrySet().stream()
           .filter(one -> one.getKey().matches("(?i)topics?|subscribe|(subscribe|topics)pattern"
               + "|assign"))
           .map(Map.Entry::getValue).toArray(String[]::new);
@@ -91,15 +94,19 @@ final class Scans
       return Metrics.all();
     }
 
+    private Settings settings(Settings.Place place) {
+      return new Settings(Settings.both(own, options, place), place);
+    }
+
     @Override
     public Batch toBatch() {
-      Settings settings = new Settings(options, Settings.Place.BATCH);
+      Settings settings = settings(Settings.Place.BATCH);
       return new Once(new TopicRead(settings, readSchema, wanted.tags, limit), wanted);
     }
 
     @Override
     public MicroBatchStream toMicroBatchStream(String checkpoint) {
-      Settings settings = new Settings(options, Settings.Place.STREAM);
+      Settings settings = settings(Settings.Place.STREAM);
       return new TopicStream(new TopicRead(settings, readSchema, wanted.tags, -1));
     }
   }
@@ -110,8 +117,9 @@ final class Scans
     public InputPartition[] planInputPartitions() {
       try {
         Cluster cluster = new Cluster(read.client);
-        List<Queue> queues =
-            read.subject.existing(cluster).stream().filter(wanted::has).toList();
+        List<Queue> all = read.subject.existing(cluster);
+        read.checkFilter(cluster, all);
+        List<Queue> queues = all.stream().filter(wanted::has).toList();
         TreeMap<Queue, Long> begins =
             Positions.begins(read.settings, cluster, queues, "earliest");
         TreeMap<Queue, Long> ends = Positions.ends(read.settings, cluster, queues);

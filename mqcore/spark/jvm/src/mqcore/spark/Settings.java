@@ -9,6 +9,7 @@ import java.time.ZoneOffset;
 import java.time.ZonedDateTime;
 import java.time.format.DateTimeParseException;
 import java.util.ArrayList;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
@@ -16,19 +17,20 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The options of a read: one table, from which they are checked and parsed.
+ * The options of reads and writes: one table, from which they are checked and parsed.
  *
  * Names, defaults and places are those of `mqcore.spark.options.ROCKETMQ`;
  * tests/spark/test_jvm_source.py compares the two tables.
  */
 final class Settings implements Serializable {
   enum Place {
-    READ("read"), BATCH("batch read"), STREAM("stream read"), WRITE("write");
+    BATCH("batch read"), STREAM("stream read"), WRITE("write");
 
     final String shown;
 
@@ -37,11 +39,18 @@ final class Settings implements Serializable {
     }
   }
 
+  private static final Set<Place> ALL = EnumSet.allOf(Place.class);
+  private static final Set<Place> READ = EnumSet.of(Place.BATCH, Place.STREAM);
+  private static final Set<Place> BATCH = EnumSet.of(Place.BATCH);
+  private static final Set<Place> STREAM = EnumSet.of(Place.STREAM);
+  private static final Set<Place> WRITE = EnumSet.of(Place.WRITE);
+
   private interface Parse {
     Object of(String name, String text);
   }
 
-  private record Known(String name, Parse parse, String fallback, Place place, List<String> also) {
+  private record Known(String name, Parse parse, String fallback, Set<Place> on,
+      List<String> also) {
   }
 
   private static final Pattern DURATION = Pattern.compile("(\\d+(?:\\.\\d+)?)\\s*(ms|s|m|h|d)?");
@@ -83,44 +92,53 @@ final class Settings implements Serializable {
   private static final Map<String, Known> BY_KEY = new HashMap<>();
 
   static {
-    add("nameServer", TEXT, null, Place.READ, "namesrv");
-    add("rocketmq.accessKey", TEXT, null, Place.READ);
-    add("rocketmq.secretKey", TEXT, null, Place.READ);
-    add("rocketmq.securityToken", TEXT, null, Place.READ);
-    add("rocketmq.namespace", TEXT, "", Place.READ);
-    add("rocketmq.tls", TRUTH, "false", Place.READ);
-    add("rocketmq.connectTimeout", Settings::duration, "3s", Place.READ);
-    add("rocketmq.callTimeout", Settings::duration, "3s", Place.READ);
-    add("topic", TEXT, null, Place.READ);
-    add("subscribe", NAMES, null, Place.READ, "topics");
-    add("subscribePattern", TEXT, null, Place.READ, "topicsPattern");
-    add("assign", TEXT, null, Place.READ);
-    add("group", TEXT, null, Place.READ);
-    add("subExpression", TEXT, "*", Place.READ);
-    add("subExpressionType", oneOf("tag", "sql92"), "tag", Place.READ);
-    add("startingOffsets", TEXT, null, Place.READ);
-    add("startingTimestamp", Settings::moment, null, Place.READ);
-    add("startingOffsetsByTimestamp", TEXT, null, Place.READ);
-    add("startingOffsetsByTimestampStrategy", oneOf("error", "latest"), "error", Place.READ);
-    add("endingOffsets", TEXT, "latest", Place.BATCH);
-    add("endingTimestamp", Settings::moment, null, Place.BATCH);
-    add("endingOffsetsByTimestamp", TEXT, null, Place.BATCH);
-    add("minPartitions", number(1, 1_000_000), null, Place.READ);
-    add("maxRecordsPerPartition", number(1, Long.MAX_VALUE), null, Place.READ);
-    add("maxOffsetsPerTrigger", number(1, Long.MAX_VALUE), null, Place.STREAM);
-    add("minOffsetsPerTrigger", number(1, Long.MAX_VALUE), null, Place.STREAM);
-    add("maxTriggerDelay", Settings::duration, "900s", Place.STREAM);
-    add("maxBytesPerTrigger", Settings::size, null, Place.STREAM);
-    add("columns", TEXT, null, Place.READ);
-    add("propertiesAs", oneOf("map", "json"), "map", Place.READ);
-    add("pushFilters", TRUTH, "false", Place.BATCH);
-    add("failOnDataLoss", TRUTH, "true", Place.READ);
-    add("stateDir", TEXT, null, Place.STREAM);
-    add("pollInterval", Settings::duration, "0.1s", Place.STREAM);
-    add("pullsInFlight", number(1, 256), "16", Place.READ);
-    add("rowsPerBatch", number(1, 1 << 20), "4096", Place.READ);
-    add("bytesPerBatch", Settings::size, "4194304", Place.READ);
-    add("timeout", Settings::duration, "30s", Place.READ);
+    add("nameServer", TEXT, null, ALL, "namesrv");
+    add("rocketmq.accessKey", TEXT, null, ALL);
+    add("rocketmq.secretKey", TEXT, null, ALL);
+    add("rocketmq.securityToken", TEXT, null, ALL);
+    add("rocketmq.namespace", TEXT, "", ALL);
+    add("rocketmq.tls", TRUTH, "false", ALL);
+    add("rocketmq.connectTimeout", Settings::duration, "3s", ALL);
+    add("rocketmq.callTimeout", Settings::duration, "3s", ALL);
+    add("topic", TEXT, null, ALL);
+    add("subscribe", NAMES, null, READ, "topics");
+    add("subscribePattern", TEXT, null, READ, "topicsPattern");
+    add("assign", TEXT, null, READ);
+    add("group", TEXT, null, ALL);
+    add("subExpression", TEXT, "*", READ);
+    add("subExpressionType", oneOf("tag", "sql92"), "tag", READ);
+    add("startingOffsets", TEXT, null, READ);
+    add("startingTimestamp", Settings::moment, null, READ);
+    add("startingOffsetsByTimestamp", TEXT, null, READ);
+    add("startingOffsetsByTimestampStrategy", oneOf("error", "latest"), "error", READ);
+    add("endingOffsets", TEXT, "latest", BATCH);
+    add("endingTimestamp", Settings::moment, null, BATCH);
+    add("endingOffsetsByTimestamp", TEXT, null, BATCH);
+    add("minPartitions", number(1, 1_000_000), null, READ);
+    add("maxRecordsPerPartition", number(1, Long.MAX_VALUE), null, READ);
+    add("maxOffsetsPerTrigger", number(1, Long.MAX_VALUE), null, STREAM);
+    add("minOffsetsPerTrigger", number(1, Long.MAX_VALUE), null, STREAM);
+    add("maxTriggerDelay", Settings::duration, "900s", STREAM);
+    add("maxBytesPerTrigger", Settings::size, null, STREAM);
+    add("columns", TEXT, null, READ);
+    add("propertiesAs", oneOf("map", "json"), "map", READ);
+    add("pushFilters", TRUTH, "false", BATCH);
+    add("failOnDataLoss", TRUTH, "true", READ);
+    add("stateDir", TEXT, null, STREAM);
+    add("pollInterval", Settings::duration, "0.1s", STREAM);
+    add("pullsInFlight", number(1, 256), "16", READ);
+    add("rowsPerBatch", number(1, 1 << 20), "4096", READ);
+    add("bytesPerBatch", Settings::size, "4194304", READ);
+    add("timeout", Settings::duration, "30s", ALL);
+    add("deliveryGuarantee", oneOf("at-least-once", "effectively-once"), "at-least-once", WRITE);
+    add("identity", TEXT, null, WRITE);
+    add("rowsPerSecond", number(1, Long.MAX_VALUE), null, WRITE);
+    add("nullBodies", oneOf("fail", "skip"), "fail", WRITE);
+    add("copies", TRUTH, "false", WRITE);
+    add("sendBatchRows", number(1, 10_000), "512", WRITE);
+    add("sendBatchBytes", Settings::size, "524288", WRITE);
+    add("sendsInFlight", number(1, 256), "8", WRITE);
+    add("retries", number(0, 100), "5", WRITE);
   }
 
   private final HashMap<String, Object> values = new HashMap<>();
@@ -144,9 +162,9 @@ final class Settings implements Serializable {
         throw SourceException.option(Source.NAME + ": option " + key + " is unknown: "
             + Names.hint(low, names()));
       }
-      if (known.place != Place.READ && known.place != place) {
+      if (!known.on.contains(place)) {
         throw SourceException.option(Source.NAME + ": option " + known.name
-            + " has no meaning for a " + place.shown + ", only for a " + known.place.shown);
+            + " has no meaning for a " + place.shown + ", only for a " + places(known.on));
       }
       String before = seen.put(known.name, key);
       if (before != null) {
@@ -156,15 +174,35 @@ final class Settings implements Serializable {
       given.add(known.name);
       values.put(known.name, known.parse.of(known.name, each.getValue()));
     }
-    Names.checkAccount(this);
   }
 
-  /** The table as text, a line for each option: name, also, place, default. For tests. */
+  private static String places(Set<Place> on) {
+    return String.join(" or ", on.stream().map(one -> one.shown).toList());
+  }
+
+  /**
+   * The options of a catalog's table and those of a query, which count first. Those of the table
+   * that have a meaning elsewhere only are left out: one table is read, streamed and written.
+   */
+  static TreeMap<String, String> both(Map<String, String> own, Map<String, String> options,
+      Place place) {
+    TreeMap<String, String> all = new TreeMap<>(String.CASE_INSENSITIVE_ORDER);
+    own.forEach((name, value) -> {
+      Known known = BY_KEY.get(name.toLowerCase(Locale.ROOT));
+      if (known == null || known.on.contains(place)) {
+        all.put(name, value);
+      }
+    });
+    all.putAll(options);
+    return all;
+  }
+
+  /** The table as text, a line for each option: name, also, places, default. For tests. */
   public static List<String> table() {
     List<String> lines = new ArrayList<>();
     for (Known one : TABLE.values()) {
       lines.add(String.join("\t", one.name, String.join(",", one.also),
-          one.place.name().toLowerCase(Locale.ROOT), one.fallback == null ? "-" : one.fallback));
+          places(one.on), one.fallback == null ? "-" : one.fallback));
     }
     return lines;
   }
@@ -195,8 +233,9 @@ final class Settings implements Serializable {
     return new ArrayList<>(TABLE.keySet());
   }
 
-  private static void add(String name, Parse parse, String fallback, Place place, String... also) {
-    Known known = new Known(name, parse, fallback, place, List.of(also));
+  private static void add(String name, Parse parse, String fallback, Set<Place> on,
+      String... also) {
+    Known known = new Known(name, parse, fallback, on, List.of(also));
     TABLE.put(name, known);
     BY_KEY.put(name.toLowerCase(Locale.ROOT), known);
     for (String other : also) {

@@ -13,7 +13,7 @@ final class Subject implements Serializable {
   private static final List<String> KINDS =
       List.of("topic", "subscribe", "subscribePattern", "assign");
   /** Brokers refuse pulls of this topic. */
-  private static final String OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
+  static final String OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
 
   final List<String> topics = new ArrayList<>();
   private Pattern pattern;
@@ -47,11 +47,11 @@ final class Subject implements Serializable {
     }
     for (String topic : topics) {
       Names.checkTopic(kind, topic);
-      if (topic.equals(OP_TOPIC)) {
-        throw SourceException.option(kind + ": format " + Source.NAME + " does not read " + topic
-            + ": use format rocketmq");
-      }
     }
+  }
+
+  static boolean isPulled(String topic) {
+    return !topic.equals(OP_TOPIC);
   }
 
   @Override

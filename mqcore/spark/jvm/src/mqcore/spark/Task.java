@@ -45,10 +45,10 @@ record Task(ArrayList<QueueRange> ranges) implements InputPartition {
     private final long bytesMax;
     private int nextRange;
     private QueueRange range;
-    private RangeReader reader;
+    private Pieces reader;
     private ColumnarBatch batch;                    // over `rows`, of the range that is read
     private ColumnarBatch current;
-    private RangeReader.Missing gap;                // behind the rows of the batch
+    private Pieces.Missing gap;                // behind the rows of the batch
     private long taken;
     private long pulls;
     private long retries;
@@ -89,10 +89,12 @@ record Task(ArrayList<QueueRange> ranges) implements InputPartition {
         return false;
       }
       range = ranges.get(nextRange++);
-      reader = new RangeReader(read.client, new Locator(read.client, range), range,
-          read.subscription, read.settings.has("group") ? read.settings.text("group")
-          : Cluster.READ_GROUP, read.settings.number("pullsInFlight").intValue(),
-          read.settings.number("timeout"));
+      Pieces.Asked asked = new Pieces.Asked(read.client, new Locator(read.client, range), range,
+          read.subscription, read.expressionType, read.settings.has("group")
+          ? read.client.wrap(read.settings.text("group")) : Cluster.READ_GROUP,
+          read.settings.number("pullsInFlight").intValue(), read.settings.number("timeout"));
+      reader = Subject.isPulled(range.queue().topic()) ? new RangeReader(asked)
+          : new ViewReader(asked);
       batch = new ColumnarBatch(Vectors.of(read.schema, rows, range.queue()));
       return true;
     }
@@ -109,7 +111,7 @@ record Task(ArrayList<QueueRange> ranges) implements InputPartition {
         if (gap == null) {
           return false;
         }
-        RangeReader.Missing missing = gap;
+        Pieces.Missing missing = gap;
         gap = null;
         read.lost(range.queue(), missing.begin(), missing.end(), missing.why());
         if (showsGaps) {
@@ -130,7 +132,7 @@ record Task(ArrayList<QueueRange> ranges) implements InputPartition {
         if (piece == null) {
           return;
         }
-        if (piece instanceof RangeReader.Missing missing) {
+        if (piece instanceof Pieces.Missing missing) {
           gap = missing;
         } else {
           rows.add((Records.Page) piece);
@@ -155,7 +157,7 @@ record Task(ArrayList<QueueRange> ranges) implements InputPartition {
 
     @Override
     public CustomTaskMetric[] currentMetricsValues() {
-      RangeReader open = reader;
+      Pieces open = reader;
       return new CustomTaskMetric[] {
           Metrics.value(Metrics.PULLS, pulls + (open == null ? 0 : open.pulls)),
           Metrics.value(Metrics.RETRIES, retries + (open == null ? 0 : open.retries)),
@@ -173,7 +175,7 @@ record Task(ArrayList<QueueRange> ranges) implements InputPartition {
   }
 
   /** Where a range's broker is: what the driver said, then what name servers say. */
-  private static final class Locator implements RangeReader.Locate {
+  private static final class Locator implements Pieces.Locate {
     private final Client client;
     private final QueueRange range;
     private String said;

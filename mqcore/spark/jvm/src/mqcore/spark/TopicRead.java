@@ -20,12 +20,15 @@ final class TopicRead implements Serializable {
   final Client client;
   final Subject subject;
   final StructType schema;
-  /** The broker's filter, `*` without. */
+  /** The broker's filter, `*` without; and how it is written, `TAG` or `SQL92`. */
   final String subscription;
+  final String expressionType;
   /** The tags of rows that are wanted; null: all. */
   final HashSet<String> tags;
   /** Rows of one task that are enough; -1: all. */
   final int limit;
+  /** The brokers that a driver has asked whether they can filter so. */
+  private transient HashSet<String> checked;
 
   TopicRead(Settings settings, StructType schema, Set<String> pushedTags, int limit) {
     this.settings = settings;
@@ -33,31 +36,55 @@ final class TopicRead implements Serializable {
     this.limit = limit;
     client = new Client(settings);
     subject = new Subject(settings);
-    String expression = settings.text("subExpression");
-    if (settings.text("subExpressionType").equals("sql92")) {
-      throw SourceException.option("subExpression '" + expression + "': format " + Source.NAME
-          + " has no SQL92 yet: use format rocketmq");
+    subscription = settings.text("subExpression");
+    boolean isSql = settings.text("subExpressionType").equals("sql92");
+    expressionType = isSql ? "SQL92" : "TAG";
+    if (!subscription.equals("*") && !subject.topics.stream().allMatch(Subject::isPulled)) {
+      throw SourceException.option("subExpression: brokers do not filter topic "
+          + Subject.OP_TOPIC + ": leave subExpression out");
     }
-    HashSet<String> found = null;
-    if (!expression.equals("*")) {
-      found = new HashSet<>();
-      for (String part : expression.split("\\|\\|")) {
-        if (!part.isBlank()) {
-          found.add(part.strip());
-        }
-      }
-      if (found.isEmpty()) {
-        throw SourceException.option("subExpression '" + expression
-            + "': expected at least one tag");
-      }
-    }
+    HashSet<String> found = isSql || subscription.equals("*") ? null : tags(subscription);
     if (pushedTags != null && found == null) {
       found = new HashSet<>(pushedTags);
     } else if (pushedTags != null) {
       found.retainAll(pushedTags);
     }
     tags = found;
-    subscription = expression;
+  }
+
+  private static HashSet<String> tags(String expression) {
+    HashSet<String> found = new HashSet<>();
+    for (String part : expression.split("\\|\\|")) {
+      if (!part.isBlank()) {
+        found.add(part.strip());
+      }
+    }
+    if (found.isEmpty()) {
+      throw SourceException.option("subExpression '" + expression
+          + "': expected at least one tag");
+    }
+    return found;
+  }
+
+  /**
+   * Asks each broker once whether it can filter as told: one that cannot lets all messages pass,
+   * and says nothing.
+   */
+  void checkFilter(Cluster cluster, Collection<Queue> queues) throws IOException {
+    if (!expressionType.equals("SQL92")) {
+      return;
+    }
+    checked = checked == null ? new HashSet<>() : checked;
+    for (Queue queue : queues) {
+      if (!checked.contains(queue.broker())) {
+        Answer answer = cluster.check(queue, subscription, expressionType);
+        if (answer.code != Answer.SUCCESS) {
+          throw SourceException.option("subExpression '" + subscription + "': "
+              + answer.shown("broker " + queue.broker()));
+        }
+        checked.add(queue.broker());
+      }
+    }
   }
 
   /** Whether missing offsets are an error. */

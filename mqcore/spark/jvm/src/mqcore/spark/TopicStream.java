@@ -72,7 +72,9 @@ final class TopicStream
   private TreeMap<Queue, Long> begins() {
     try {
       Cluster cluster = new Cluster(read.client);
-      return Positions.begins(read.settings, cluster, read.subject.existing(cluster), "latest");
+      List<Queue> queues = read.subject.existing(cluster);
+      read.checkFilter(cluster, queues);
+      return Positions.begins(read.settings, cluster, queues, "latest");
     } catch (IOException error) {
       throw failed(error);
     }
@@ -242,7 +244,13 @@ final class TopicStream
   @Override
   public InputPartition[] planInputPartitions(Offset start, Offset end) {
     TreeMap<Queue, Long> begins = offsets(start);
-    List<QueueRange> ranges = read.split(new Cluster(read.client), begins, offsets(end));
+    Cluster cluster = new Cluster(read.client);
+    List<QueueRange> ranges = read.split(cluster, begins, offsets(end));
+    try {
+      read.checkFilter(cluster, ranges.stream().map(QueueRange::queue).toList());
+    } catch (IOException error) {
+      throw failed(error);
+    }
     Long records = read.settings.number("maxRecordsPerPartition");
     long sizeMax = read.settings.has("minPartitions") ? 0
         : Math.min(BUNDLE_OFFSETS, records == null ? BUNDLE_OFFSETS : records);
