@@ -1,6 +1,8 @@
 """Rows become the messages of a sink; no session is needed for that."""
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import pytest
 
 from mqcore.client.errors import ConfigError, MessageTooLarge
@@ -18,7 +20,8 @@ QUEUES = [MessageQueue("t", broker, number) for broker in ("a", "b") for number 
 
 def batch(**columns):
     types = {"body": pa.binary(), "keys": pa.list_(pa.string()), "properties": MAP,
-             "queueId": pa.int32(), "delayTimeLevel": pa.int32(), "flag": pa.int32()}
+             "queueId": pa.int32(), "delayTimeLevel": pa.int32(), "flag": pa.int32(),
+             "deliverAt": pa.timestamp("us", tz="UTC")}
     return pa.record_batch(
         [pa.array(values, types.get(name, pa.string())) for name, values in columns.items()],
         names=list(columns))
@@ -127,15 +130,17 @@ def test_what_brokers_would_not_take_is_refused(one, error):
 
 
 def test_rows_without_a_queue_stay_together():
-    assert grouped(batch(body=[b"1", b"2"])) == [("t", None, 0, [b"1", b"2"])]
+    assert grouped(batch(body=[b"1", b"2"])) == [("t", None, None, [b"1", b"2"])]
 
 
 def test_rows_go_where_their_columns_say_in_their_order():
     one = batch(body=[b"1", b"2", b"3", b"4", b"5"], topic=["x", "y", "x", "y", "x"],
                 delayTimeLevel=[0, None, 3, 0, 0])
 
-    assert sorted(grouped(one, topic=None)) == [
-        ("x", None, 0, [b"1", b"5"]), ("x", None, 3, [b"3"]), ("y", None, 0, [b"2", b"4"])]
+    assert sorted((topic, queue, delay or (), bodies)
+                  for topic, queue, delay, bodies in grouped(one, topic=None)) == [
+        ("x", None, (), [b"1", b"5"]), ("x", None, ("DELAY", "3"), [b"3"]),
+        ("y", None, (), [b"2", b"4"])]
     assert {topic for topic, _, _, _ in grouped(one)} == {"t"}
 
 
@@ -145,12 +150,27 @@ def test_a_sharding_key_means_one_queue_and_a_queue_may_be_named():
     assert of_body[b"1"] == of_body[b"3"] is not None
 
     named_queue = batch(body=[b"1"], queueId=[1], brokerName=["b"])
-    assert grouped(named_queue) == [("t", MessageQueue("t", "b", 1), 0, [b"1"])]
+    assert grouped(named_queue) == [("t", MessageQueue("t", "b", 1), None, [b"1"])]
+
+
+def test_a_moment_of_delivery_is_the_brokers_property_in_milliseconds():
+    """A message is not delivered before its time: microseconds are rounded up."""
+    moments = [datetime(2030, 1, 1, tzinfo=UTC), None,
+               datetime(2030, 1, 1, 0, 0, 0, 1, tzinfo=timezone(timedelta(hours=-5))),
+               datetime(1960, 1, 1, tzinfo=UTC)]
+
+    delays = {body: delay for _, _, delay, bodies in grouped(
+        batch(body=[b"1", b"2", b"3", b"4"], deliverAt=moments)) for body in bodies}
+
+    assert delays == {
+        b"1": ("TIMER_DELIVER_MS", "1893456000000"), b"2": None,
+        b"3": ("TIMER_DELIVER_MS", "1893474000001"), b"4": ("TIMER_DELIVER_MS", "0")}
 
 
 @pytest.mark.parametrize(("columns", "said"), [
     ({"queueId": [1]}, "give brokerName"), ({"queueId": [9], "brokerName": ["a"]}, "is not there"),
-    ({"delayTimeLevel": [19]}, "expected 0 to 18")])
+    ({"delayTimeLevel": [19]}, "expected 0 to 18"),
+    ({"delayTimeLevel": [3], "deliverAt": [datetime(2030, 1, 1, tzinfo=UTC)]}, "only one")])
 def test_a_way_that_is_not_there_is_told(columns, said):
     with pytest.raises(SparkSourceError, match=said):
         grouped(batch(body=[b"1"], **columns))

@@ -33,19 +33,27 @@ from mqcore.spark.topics.link import Answer, Link, call, keep_link, open_link, p
 from mqcore.wire.codes import (
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
+    TIMER_TOPIC,
     UNIQUE_KEY_QUERY,
     LanguageCode,
     RequestCode,
     ResponseCode,
 )
 from mqcore.wire.command import Ext, encode
-from mqcore.wire.properties import DELAY, REAL_TOPIC, UNIQ_KEY, encode_properties
+from mqcore.wire.properties import (
+    DELAY,
+    REAL_TOPIC,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    encode_properties,
+)
 from mqcore.wire.records import Record, decode_records
 
 STORED = frozenset({
     ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 })
+WAITING = {DELAY: SCHEDULE_TOPIC, TIMER_DELIVER_MS: TIMER_TOPIC}     # where such messages wait
 PAUSE_S = 0.1
 PAUSE_MAX_S = 2.0
 QUERY_COUNT = 32
@@ -267,7 +275,7 @@ class Outbox:
 
         Raises SparkSourceError when it is stored in part, RocketMQError.
         """
-        if chunk.properties is not None and DELAY in chunk.properties:
+        if chunk.properties is not None and not WAITING.keys().isdisjoint(chunk.properties):
             return self.waits(chunk) or self.has(chunk.topic, chunk.first)
         first = self.has(chunk.topic, chunk.first)
         last = first if chunk.count == 1 else self.has(chunk.topic, chunk.last)
@@ -278,9 +286,10 @@ class Outbox:
         return first
 
     def waits(self, chunk: Chunk) -> bool:
-        """Whether a delayed message waits: it is under the brokers' topic of delays till then."""
+        """Whether a delayed message waits: it is under a topic of the brokers' own till then."""
+        (where,) = (topic for name, topic in WAITING.items() if name in (chunk.properties or {}))
         return any(record.properties.get(REAL_TOPIC) == chunk.topic
-                   for record in self._asked(chunk.topic, SCHEDULE_TOPIC, chunk.first))
+                   for record in self._asked(chunk.topic, where, chunk.first))
 
     def has(self, topic: str, key: str) -> bool:
         """Whether a message with this id is stored. Raises RocketMQError."""

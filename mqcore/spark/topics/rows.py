@@ -4,6 +4,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,16 +16,18 @@ from mqcore.client.native.arrow_rows import ArrowRows
 from mqcore.spark.arrow_groups import alike
 from mqcore.spark.columns import COLUMNS, MAP, TEXTS
 from mqcore.spark.errors import OptionError, SparkSourceError
+from mqcore.wire.properties import DELAY, TIMER_DELIVER_MS
 
 WRITTEN: Mapping[str, tuple[str, ...]] = {
     "body": ("binary", "string"), "topic": ("string",), "tags": ("string",),
     "keys": ("string", TEXTS), "properties": (MAP,), "queueId": ("int", "bigint"),
-    "brokerName": ("string",), "delayTimeLevel": ("int", "bigint"),
+    "brokerName": ("string",), "delayTimeLevel": ("int", "bigint"), "deliverAt": ("timestamp",),
     "shardingKey": ("string", "int", "bigint"), "flag": ("int",),
 }
 _LOWER = {name.lower(): name for name in WRITTEN}
 _READ = {column.name.lower() for column in COLUMNS}     # what a frame from a topic has besides
 LEVEL_MAX = 18
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Queues = Callable[[str], list[MessageQueue]]
 
@@ -55,11 +58,16 @@ def checked_columns(schema: Any, topic: str | None) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of one record batch that go one way; `queue` None: to any queue."""
+    """
+    Rows of one record batch that go one way.
+
+    queue  None: any
+    delay  the property, name and text, that lets a broker keep the messages back; None: none
+    """
 
     topic: str
     queue: MessageQueue | None
-    delay: int
+    delay: tuple[str, str] | None
     batch: Any
 
 
@@ -79,13 +87,13 @@ class Grouping:
     def groups(self, batch: Any) -> Iterator[Group]:
         """In the order of the values. Raises SparkSourceError."""
         parts = [name for name in ("topic", "queueId", "brokerName", "shardingKey",
-                                   "delayTimeLevel")
+                                   "delayTimeLevel", "deliverAt")
                  if name in self._columns and not (name == "topic" and self._topic is not None)]
         if not parts:
-            yield Group(self._topic or "", None, 0, batch)
+            yield Group(self._topic or "", None, None, batch)
             return
         distinct, inverse = alike([batch.column(self._columns[name]) for name in parts])
-        ways: dict[tuple[str, MessageQueue | None, int], int] = {}
+        ways: dict[tuple[str, MessageQueue | None, tuple[str, str] | None], int] = {}
         way_of = np.array([ways.setdefault(self._way(dict(zip(parts, values, strict=True))),
                                            len(ways)) for values in distinct], np.int64)
         if len(ways) == 1:
@@ -95,19 +103,18 @@ class Grouping:
         for way, number in ways.items():
             yield Group(*way, batch.take(np.flatnonzero(of_rows == number)))
 
-    def _way(self, said: Mapping[str, Any]) -> tuple[str, MessageQueue | None, int]:
+    def _way(
+        self, said: Mapping[str, Any],
+    ) -> tuple[str, MessageQueue | None, tuple[str, str] | None]:
         topic = self._topic or said["topic"]
         if not topic:
             raise SparkSourceError("a row has no topic: give the option topic")
-        delay = said.get("delayTimeLevel") or 0
-        if not 0 <= delay <= LEVEL_MAX:
-            raise SparkSourceError(f"delayTimeLevel {delay}: expected 0 to {LEVEL_MAX}")
         queue = None
         if said.get("queueId") is not None:
             queue = self._named(topic, said.get("brokerName"), said["queueId"])
         elif said.get("shardingKey") is not None:
             queue = queue_by_shard(self._queues(topic), said["shardingKey"])
-        return topic, queue, delay
+        return topic, queue, _delay(said.get("delayTimeLevel") or 0, said.get("deliverAt"))
 
     def _named(self, topic: str, broker: str | None, queue_id: int) -> MessageQueue:
         found = [queue for queue in self._queues(topic)
@@ -118,6 +125,18 @@ class Grouping:
             raise SparkSourceError(f"queue {queue_id} of topic {topic}{on} {why}; without the"
                                    " column queueId rows go to any queue")
         return found[0]
+
+
+def _delay(level: int, at: datetime | None) -> tuple[str, str] | None:
+    """The property of a delay by level, or until a moment."""
+    if not 0 <= level <= LEVEL_MAX:
+        raise SparkSourceError(f"delayTimeLevel {level}: expected 0 to {LEVEL_MAX}")
+    if at is None:
+        return (DELAY, str(level)) if level else None
+    if level:
+        raise SparkSourceError(f"a row has delayTimeLevel {level} and deliverAt {at}: expected"
+                               " only one")
+    return TIMER_DELIVER_MS, str(max(0, -((_EPOCH - at) // timedelta(milliseconds=1))))
 
 
 def messages(batch: Any, columns: Mapping[str, str], *, verbatim: bool = False) -> ArrowRows:

@@ -30,7 +30,7 @@ from mqcore.spark.topics.copies import Copies, check_columns, is_alone, plain
 from mqcore.spark.topics.outbox import Chunk, Outbox
 from mqcore.spark.topics.rows import Group, Grouping, checked_columns, messages
 from mqcore.wire.ids import month_start_ms
-from mqcore.wire.properties import DELAY, UNIQ_KEY
+from mqcore.wire.properties import UNIQ_KEY
 from mqcore.wire.records import BODY_SIZE_MAX, decode_batch
 
 GROUP = "SPARK_PRODUCER"
@@ -225,12 +225,12 @@ class _Task:
             time.sleep(max(0.0, due - time.monotonic()))
 
 
-def _alone(chunk: Chunk, delay: int) -> None:
+def _alone(chunk: Chunk, delay: tuple[str, str]) -> None:
     """Make a chunk of one message a send of its own: batches cannot be delayed."""
     item = decode_batch(chunk.body)[0]
     chunk.body = item.body
     chunk.flag = item.flag
-    chunk.properties = {**item.properties, UNIQ_KEY: chunk.first, DELAY: str(delay)}
+    chunk.properties = {**item.properties, UNIQ_KEY: chunk.first, delay[0]: delay[1]}
 
 
 class TopicWriter(Sink, DataSourceArrowWriter):

@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
-from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType, TimestampType
 
 from mqcore.client import Producer
 from mqcore.client.admin import Admin
+from mqcore.client.errors import NoRouteError
 from mqcore.client.message import MessageQueue
 from mqcore.spark.columns import all_columns
 from mqcore.spark.options import ROCKETMQ, STREAM, WRITE, read_options
@@ -73,6 +75,14 @@ def indexed(admin: Admin, topic: str, count: int = COUNT) -> None:
     wait_until(lambda: admin.topic_stats(topic).message_count == count, "all is dispatched")
 
 
+def waiting(admin: Admin) -> int:
+    """Messages with a time; name servers hear of their topic after the first one."""
+    try:
+        return admin.topic_stats("rmq_sys_wheel_timer").message_count
+    except NoRouteError:
+        return 0
+
+
 def test_delayed_messages_are_found_while_they_wait(first: MqcoreProcess, admin: Admin) -> None:
     admin.create_topic("delayed", queues=4)
     task = sink(first, "delayed", StructField("delayTimeLevel", IntegerType()))
@@ -80,6 +90,21 @@ def test_delayed_messages_are_found_while_they_wait(first: MqcoreProcess, admin:
 
     assert written(task, batch) == (COUNT, 0)
     indexed(admin, "SCHEDULE_TOPIC_XXXX")
+    assert written(task, batch) == (0, COUNT)
+
+
+def test_messages_with_a_time_are_found_while_they_wait_and_when_they_are_delivered(
+    first: MqcoreProcess, admin: Admin,
+) -> None:
+    admin.create_topic("timed", queues=4)
+    task = sink(first, "timed", StructField("deliverAt", TimestampType()))
+    now = datetime.now(UTC)
+    batch = rows(deliverAt=pa.array([now + timedelta(days=number % 2) for number in range(COUNT)],
+                                    pa.timestamp("us", tz="UTC")))
+
+    assert written(task, batch) == (COUNT, 0)
+    indexed(admin, "timed", COUNT // 2)
+    wait_until(lambda: waiting(admin) >= COUNT // 2, "the others wait")
     assert written(task, batch) == (0, COUNT)
 
 

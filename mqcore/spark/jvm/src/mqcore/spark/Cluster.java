@@ -117,7 +117,7 @@ final class Cluster {
     return known.firstEntry().getValue();
   }
 
-  /** What a queue's broker says of a filter. */
+  /** Asks a queue's broker whether it takes a filter. */
   Answer check(Queue queue, String expression, String type) throws IOException {
     ObjectNode body = MAPPER.createObjectNode().put("clientId", Source.NAME)
         .put("group", READ_GROUP).put("namespace", client.namespace);

@@ -89,7 +89,7 @@ final class Columns {
     return found;
   }
 
-  /** Checks such a schema: all of it can be read. */
+  /** Checks such a schema: each column can be read. */
   static StructType checked(StructType schema) {
     StructType found = new StructType();
     for (StructField field : schema.fields()) {

@@ -59,7 +59,7 @@ public final class Source implements TableProvider, DataSourceRegister {
     return Settings.table();
   }
 
-  /** What topics are to Spark; `own` are the options of a catalog's table. */
+  /** Topics as a table of Spark's; `own` are the options of a catalog's table. */
   @SuppressWarnings("deprecation")              // of the interface's schema()
   record Topics(String name, StructType schema, Map<String, String> own)
       implements Table, SupportsRead, SupportsWrite {

@@ -58,14 +58,14 @@ public final class TopicCatalog implements TableCatalog {
     return table(place, Map.of());
   }
 
-  /** The topic as it was: what was stored up to then, in microseconds since 1970. */
+  /** The messages that were stored up to then, in microseconds since 1970. */
   @Override
   public Table loadTable(Identifier place, long timestamp) throws NoSuchTableException {
     return table(place, Map.of("endingTimestamp",
         Long.toString(Math.floorDiv(timestamp, MICROS) + 1)));
   }
 
-  /** The topic as it was: below the offsets of the JSON. */
+  /** The messages below the offsets of the JSON. */
   @Override
   public Table loadTable(Identifier place, String version) throws NoSuchTableException {
     return table(place, Map.of("endingOffsets", version));

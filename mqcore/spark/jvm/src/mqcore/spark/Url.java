@@ -10,7 +10,7 @@ import java.util.TreeMap;
 /**
  * The option `nameServer`: `host:port;host:port`, or a URL
  * `rocketmq://key:secret@host:9876;host2:9876/namespace?tls=verify`, as `mqcore.client.config` has
- * it. What a URL says counts before the options `rocketmq.*`; null or empty: it does not say.
+ * it. A URL counts before the options `rocketmq.*`; null or empty: it does not say.
  */
 record Url(List<String> servers, String accessKey, String secretKey, String namespace,
     TreeMap<String, String> tls) {
