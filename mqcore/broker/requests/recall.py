@@ -26,7 +26,7 @@ RECALL_TAG = "_RECALL_TAG_"
 RECALL_BODY = b"0"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
-SURE_MS = 2_000                      # nothing that is due later is on its way: it is not waited for
+SURE_MS = 2_000                      # what is due later cannot be on its way
 RECORDS_MAX = 64                     # of one key: a message, and its recalls
 AHEAD_MS = 3_600_000                 # the index looks so far beyond this process's clock
 REMARK_TIME = "recall failed, timestamp invalid: its time has come, or is too far ahead"
@@ -67,9 +67,8 @@ def recall(core: Core, request: Request) -> Answer | OutcomeJob | None:
         if put.status is not AppendStatus.PUT_OK:
             core.answer_saved(request, TIMER_TOPIC, refused(
                 ResponseCode.SYSTEM_ERROR, put.status.name))
-        elif ahead_ms > SURE_MS:
-            core.spawn(_answer(core, [Recall(request, handle, True)], request.now_ms))
-        elif not core.recalls.add(request, handle, put.queue_offset, request.now_ms):
+        elif not core.recalls.add(request, handle, put.queue_offset, put.position,
+                                  request.now_ms, in_time=ahead_ms > SURE_MS):
             core.answer_saved(request, TIMER_TOPIC, _said(handle, RecallOutcome.UNKNOWN))
 
     if core.topics.create_on_demand(TIMER_TOPIC, 1, request.now_ms) is None:

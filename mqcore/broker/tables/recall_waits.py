@@ -35,7 +35,8 @@ class _Wait:
     handle: RecallHandle
     queue_offset: int
     end_ms: int
-    position: int = -1         # what was delivered before it stands before this end of the log
+    in_time: bool
+    position: int              # what was delivered before it stands before this end of the log
 
 
 class RecallWaits:
@@ -45,11 +46,18 @@ class RecallWaits:
     def __len__(self) -> int:
         return len(self._waits)
 
-    def add(self, request: Request, handle: RecallHandle, queue_offset: int, now_ms: int) -> bool:
-        """False: too many wait."""
+    def add(
+        self, request: Request, handle: RecallHandle, queue_offset: int, position: int,
+        now_ms: int, *, in_time: bool,
+    ) -> bool:
+        """
+        queue_offset, position: of the stored recall; in_time: its message cannot have been handed
+        over, and only the index has to have what was stored before. False: too many wait.
+        """
         if len(self._waits) >= WAITS_MAX:
             return False
-        self._waits.append(_Wait(request, handle, queue_offset, now_ms + WAIT_MS))
+        self._waits.append(_Wait(request, handle, queue_offset, now_ms + WAIT_MS, in_time,
+                                 position + 1 if in_time else -1))
         return True
 
     def due(self, standing: Standing, now_ms: int) -> list[Recall]:
@@ -60,7 +68,7 @@ class RecallWaits:
                 wait.position = standing.published
             known = 0 <= wait.position <= standing.dispatched
             if known or now_ms >= wait.end_ms:
-                due.append(Recall(wait.request, wait.handle, known))
+                due.append(Recall(wait.request, wait.handle, known or wait.in_time))
             else:
                 waiting.append(wait)
         self._waits = waiting
