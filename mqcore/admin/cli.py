@@ -67,7 +67,7 @@ message_group = group("message", {
     "trace": (f"{_NOUNS}.message", "trace_command", "Sends and tries of a message."),
     "resend": (f"{_NOUNS}.message", "resend_command", "Send a stored message again."),
     "recall": (f"{_NOUNS}.timed", "recall_command", "Take back what is not delivered yet."),
-    "timed": (f"{_NOUNS}.timed", "timed_command", "What waits for a time of delivery."),
+    "timed": (f"{_NOUNS}.timed", "timed_command", "Messages that wait for a time of delivery."),
 }, "Messages: send and consume, find and look into stored ones.")
 
 broker_group = group("broker", {

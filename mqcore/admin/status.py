@@ -57,7 +57,7 @@ def describe(name: str) -> dict[str, object] | None:
 
 
 def of_role(values: dict[str, Any]) -> dict[str, Any]:
-    """What of the section `replication` concerns the broker's role."""
+    """The part of the section `replication` about the broker's role."""
     rows = ROLES.get(values["role"], ())
     keys = {figure.shown.partition(".")[2] for figure in FIGURES if figure.role in rows}
     return {key: value for key, value in values.items() if rows and key in OF_ALL_ROLES | keys}
@@ -99,7 +99,7 @@ def explain() -> None:
 
 
 def of_timer(values: dict[str, Any]) -> dict[str, Any]:
-    """What waits for a time of delivery, in a line; --json has topics and hours."""
+    """Messages that wait for a time of delivery, in a line; --json has topics and hours."""
     delivered = sum(values["lateness"])
     return {"pending": values["pending"], "topics": len(values["topics"]),
             "next_due_s": round(values["nextSecond"] - time.time()),

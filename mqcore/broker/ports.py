@@ -392,7 +392,7 @@ class Figures(Protocol):
         ...
 
     def timed(self, now_ms: int) -> Mapping[str, Any]:
-        """What waits for a time of delivery, by topic and hour (shm.delays.timer_figures)."""
+        """Messages that wait for a time of delivery, by topic and hour (shm.delays)."""
         ...
 
     def timer_cleared(self) -> tuple[int, int]:

@@ -205,7 +205,7 @@ class SendResult(ResultCore):
     recall_handle: str = ""
 
     def recall(self, *, timeout: float | None = None) -> Any:
-        """What the producer's `recall` gives for this message: of an asyncio one an awaitable.
+        """The result of the producer's `recall` for this message; an awaitable with asyncio.
 
         timeout   seconds; None: the option send_timeout
         Raises ConfigError when the message had no time of delivery.
@@ -225,7 +225,7 @@ class TimedSendResult(SendResult):
 
 
 class RecallResult(NamedTuple):
-    """What became of a recall; `outcome` is of the broker (docs/client/producer.md)."""
+    """The outcome of a recall; `outcome` is the broker's (docs/client/producer.md)."""
 
     message_id: str
     outcome: RecallOutcome

@@ -1,4 +1,4 @@
-"""What waits for its delivery, and how far that is, as the scheduler shows it (broker.md 4.6)."""
+"""Messages that wait for delivery, and its progress, as the scheduler shows them (broker.md 4.6)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire
@@ -52,14 +52,14 @@ def timer_cleared(Segment segment not None) -> int:
 
 def timer_figures(Segment segment not None, int64_t now_ms) -> dict[str, object]:
     """
-    What waits for a time of delivery of its own, as JSON has it.
+    Messages that wait for a time of delivery of their own, for JSON.
 
     pending: messages; counted: false while the scheduler still counts what was there when it began;
     topics: {name: messages}; others: those of topics without a row; hours: {begin in seconds since
     1970: messages}, in their order; later: what was due more than two days ahead when it was stored
     last, in no hour; nextSecond: in which the next is due, 0: none waits; lateness: how many were
     handed over at most 1, 2, 4 ms and so on after their time, the last number the rest; lateMillis:
-    the sum of that. now_ms: the wall clock: hours are told apart within weeks of it.
+    the sum of that. now_ms: the wall clock: hours are told apart within weeks from it.
     """
     cdef ScheduleState* state = segment.shm.schedule
     cdef int64_t hour, first = now_ms // MS_PER_HOUR - TIMER_ROWS // 2

@@ -58,7 +58,7 @@ DLQ_PREFIX = "%DLQ%"
 
 
 class RequestCode(IntEnum):
-    """What a request asks for; all that 4.9.8 names (remoting.md 3.1)."""
+    """The codes of requests; all that 4.9.8 names (remoting.md 3.1)."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -162,7 +162,7 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
-    GET_REPLICATION = 32001            # ours alone: a stock broker says that it does not know it
+    GET_REPLICATION = 32001            # only ours: a stock broker says that it does not know it
     HEAR_OF_TABLES = 32002             # likewise
     GRPC_CALL = 32003                  # of the gRPC front, which is no peer's business
     GRPC_SETTINGS = 32004              # likewise

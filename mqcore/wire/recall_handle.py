@@ -17,10 +17,10 @@ OUTCOME = "outcome"                  # ours: a field of the answer to a recall
 
 class RecallOutcome(StrEnum):
     """
-    What became of a recall.
+    The outcome of a recall.
 
     RECALLED: it was in time, this one or an earlier one; DELIVERED: the message is delivered;
-    DELIVERING: its time has come, and what became of it is not known yet: ask again; UNKNOWN: the
+    DELIVERING: its time has come, and the outcome is not known yet: ask again; UNKNOWN: the
     broker knows of no such message, or does not say (stock).
     """
 

@@ -226,7 +226,7 @@ def test_the_official_clients(guarded: GrpcBroker, tmp_path: Path) -> None:
 
 
 def test_refused_sends_count_for_their_address(tmp_path: Path) -> None:
-    """As sends of its would, so that a flood of them costs an address its own rate."""
+    """They count like sends, so that a flood costs an address its own rate."""
     (tmp_path / "plain_acl.yml").write_text(RULES)
     with (grpc_broker(tmp_path, {"acl.enable": True, "limits.address_messages_per_s": 5}) as broker,
           calling(broker.address, *USER) as user):

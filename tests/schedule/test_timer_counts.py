@@ -1,4 +1,4 @@
-"""What waits for a time of delivery, by topic and hour, as shared memory shows it."""
+"""Messages that wait for a time of delivery, by topic and hour, in shared memory."""
 from __future__ import annotations
 
 from pathlib import Path

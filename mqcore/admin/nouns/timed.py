@@ -67,7 +67,7 @@ HOURS = (Column("HOUR", "hour"), Column("BROKER", "broker"), Column("DUE", "pend
 @reads()
 async def timed_command(admin: AsyncAdmin, broker: str | None) -> View:
     """
-    What waits for a time of delivery of its own, by topic and by hour.
+    Messages that wait for a time of delivery of their own, by topic and by hour.
 
     LATER counts what was more than two days ahead when it was stored: it is in no hour. Recalled
     messages count until their time.

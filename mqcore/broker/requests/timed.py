@@ -1,4 +1,4 @@
-"""What waits for a time of delivery (timer.md 4; RocketMQ 5.3.3: TimerMetrics)."""
+"""Messages that wait for a time of delivery (timer.md 4; RocketMQ 5.3.3: TimerMetrics)."""
 from __future__ import annotations
 
 from mqcore.broker.core import Core

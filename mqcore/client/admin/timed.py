@@ -16,8 +16,8 @@ BOUNDS_MAX = 64
 
 class TimedMessages(Struct, frozen=True):
     """
-    What waits at one broker for a time of delivery of its own. Recalled messages are in it until
-    their time.
+    A broker's messages that wait for a time of delivery of their own. Recalled ones count until
+    that time.
 
     pending        messages
     counted        False: the broker began a moment ago, and there are more

@@ -4,7 +4,7 @@ a broker starts, ours or a stock one, and reads on behind it.
 
 The commit log is the truth: its damaged stretches are bridged (records.py), and what can be
 made from it again (queues, index, checkpoint) is moved away when it is wrong: the next start writes
-it anew. Whatever is changed or moved lies in a folder beside the store afterwards, with a report.
+it anew. Changed and moved files lie in a folder beside the store afterwards, with a report.
 docs/verify.md says what is done in which case.
 """
 from __future__ import annotations
@@ -77,7 +77,7 @@ def repair(root: Path, folder: Path, *, dry: bool, index: bool = True,
            index_slots: int | None = None,
            delay_levels_ms: Sequence[int] = DELAY_LEVELS_MS) -> Outcome:
     """
-    Repair the store at `root`; a store that is not damaged is left as it is.
+    Repair the store at `root`; a store without damage is not changed.
 
     folder  where copies of what is changed go, with report.json; made when there is something
     dry     change nothing, say what would be done

@@ -19,7 +19,7 @@
 #   TM6  A message that is due more than ROLL_MS ahead is stored again when the half or the whole of that
 #        time is over: its record is never older than that, and retention leaves it. No further second
 #        begins before that record is in the wheel; a wheel that is made again forgets the older one.
-#        What a stock broker stored again does not name the older record: both are due at one time then, and
+#        A record that a stock broker stored again does not name the older record: both are due at one time then, and
 #        the second one with the same topic, unique key, times and body is not handed over.
 #   TM7  At most COLLECTED_MAX messages of a second are in memory; the slot is read again for the rest.
 #   TM8  Nothing is handed over before the queue is read to where it ended when that reading began: a

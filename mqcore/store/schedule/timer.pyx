@@ -124,7 +124,7 @@ cdef void timer_load(Scheduler* s, int64_t safe_second, int64_t safe_offset, bin
 
 
 cdef void publish_cleared(Scheduler* s) noexcept nogil:
-    """TM9. What is handed over is answered in its order."""
+    """TM9. Messages handed over are answered in their order."""
     cdef Timer* t = &s.timer
     cdef int64_t read = s.levels[TIMER_LEVEL].next
     cdef int64_t cleared = 0

@@ -1,4 +1,4 @@
-# What waits in the timer, by topic and by hour, for those who look: rows in shared memory, of a fixed size.
+# Messages that wait in the timer, by topic and by hour, for readers: rows in shared memory, of a fixed size.
 #
 # A row of an hour is at that hour since 1970, modulo TIMER_ROWS; `later` has what is stored again before it is
 # due. Topics are counted by the hash that a unit has. When the table is full, or the place of a new topic would

@@ -44,7 +44,7 @@ cdef struct Timer:
     Recalls recalls
     Recalls far                        # timer TM6: messages of `second` that may have been stored again
     Positions found                    # of the log: from what was something made (timer TM3)
-    int64_t pending                    # messages, as far as they are counted
+    int64_t pending                    # messages that are counted
     int64_t counted_to                 # of the timer log: units before it, and from life_begin on, are counted
     int64_t mark                       # timer TM9: queue offset up to where was read, -1: none ...
     int32_t mark_sent                  # ... when this append was the last one

@@ -106,7 +106,7 @@ def verify(root: Path, *, force: bool = False, index: bool = True, index_slots: 
 
 
 class Walked(Protocol):
-    """What is known of log, queues and index once they were read: LogVerifier has the meanings."""
+    """The state of log, queues and index after the read: LogVerifier has the meanings."""
 
     @property
     def queue_count(self) -> int: ...
