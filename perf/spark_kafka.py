@@ -19,7 +19,7 @@ latency  ten rows a second through a stream that collects them: from the send to
 
 Each case runs RUNS times in turns, kafka and rocketmq, behind a warm-up of both. Printed are the
 medians of processor time a row: of the JVM, of Python's workers, of the broker; their sum, and its
-ratio to Kafka's. Processor time hardly depends on what else a machine does; rates do.
+ratio to Kafka's. On a busy machine Kafka's side costs more: its consumer fetches more often.
 """
 from __future__ import annotations
 
