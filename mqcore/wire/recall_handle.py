@@ -1,8 +1,7 @@
 """Recall handles of 5.x: what takes a message back before its time of delivery (timer.md 3)."""
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
-from binascii import Error, a2b_base64
+from binascii import Error, a2b_base64, b2a_base64
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,7 +46,8 @@ class RecallHandle:
     def text(self) -> str:
         """As a send's answer has it."""
         said = f"{VERSION} {self.topic} {self.broker_name} {self.second_ms + 1} {self.message_id}"
-        return urlsafe_b64encode(said.encode()).decode()
+        plain = b2a_base64(said.encode(), newline=False)
+        return plain.replace(b"+", b"-").replace(b"/", b"_").decode()
 
     @classmethod
     def read(cls, text: str) -> RecallHandle:
