@@ -347,7 +347,7 @@ def test_a_run_that_fails_unexpectedly_does_not_end_the_job(
 
     monkeypatch.setattr(calls.runs, "_known", fail)
     assert calls.runs.run_once() == 1
-    assert "run 1 of runs cannot go on" in caplog.text
+    assert "run 1 of runs cannot continue" in caplog.text
     assert calls.runs.get("2").state is RunState.DONE
 
 
