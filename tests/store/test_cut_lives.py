@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,22 @@ def test_queues_are_as_the_log_that_is_left_says(leader: Leader, place: str, cle
     assert started.bodies() == kept[place]
     assert started.nexts() == {queue: len(bodies) for queue, bodies in kept[place].items()}
     sound(leader.root)
+
+
+def test_a_life_that_a_stock_master_ended_comes_back_when_all_queues_are_written_anew(
+        leader: Leader) -> None:
+    """Its log has no marker of the removal: the next life begins with offset 0."""
+    leader.send(("b", 0), 3)
+    leader.send(("a", 0), 20)
+    cut, kept = leader.end, {queue: list(bodies) for queue, bodies in leader.kept.items()}
+    leader.remove_here(("a", 0))
+    leader.send(("a", 0), 2)
+    end_run(leader, clean=True)
+    rejoined(leader, cut)
+    assert Started(leader.root).bodies() == {("b", 0): kept["b", 0]}
+
+    shutil.rmtree(leader.root / "consumequeue")
+    assert Started(leader.root).bodies() == kept
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "interrupted"])

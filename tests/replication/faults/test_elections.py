@@ -91,11 +91,12 @@ class Elected:
             await asyncio.sleep(LEASE_S * self.dice.uniform(0.1, LONG_S[1]))
             self.etcd.answer_again()
         else:
-            pid = self.dice.choice(broker.process.family()[1:] or [0])
+            family = broker.process.family()[1:]     # empty between two runs
+            some = [self.dice.choice(family)] if family else []
             if way == "process stands still":
-                await self._still([pid])
+                await self._still(some)
             else:
-                met = signal_to(pid, signal.SIGKILL)
+                met = any(signal_to(pid, signal.SIGKILL) for pid in some)
                 await asyncio.to_thread(self._as_a_service, broker)
         self.torment.count(way, met)
         await self.some_leader()
