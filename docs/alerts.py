@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from mqcore.figures import LATENCIES
+
 DOCS = Path(__file__).parent
 RULES, BOARD = DOCS / "monitoring" / "mqcore.rules.yml", DOCS / "monitoring" / "mqcore.json"
 DOCUMENT = DOCS / "alerts.md"
@@ -46,6 +48,12 @@ class Alert:
         return f"runbook.md#mqcore{self.name.lower()}"
 
 
+def _slow(name: str, seconds: float) -> str:
+    """That the slowest in a hundred of a histogram take longer."""
+    return ("histogram_quantile(0.99, sum by (cluster, node_id, le) "
+            f"(rate(mqcore_{name}_seconds_bucket[5m]))) > {seconds}")
+
+
 ALERTS = (
     Alert("Down", 'up{job="mqcore"} == 0', "1m", "critical",
           "Prometheus gets no answer from the broker's http process.",
@@ -71,10 +79,15 @@ ALERTS = (
     Alert("DiskFills", "predict_linear(mqcore_disk_free_bytes[1h], 4 * 3600) < 0", "10m",
           "warning", "At the rate of the last hour the disk is full within four hours.",
           "[retention.md](retention.md); `mqcore broker gc -b BROKER` deletes expired files now"),
-    Alert("FlushSlow", "histogram_quantile(0.99, sum by (cluster, node_id, le) "
-          "(rate(mqcore_flush_seconds_bucket[5m]))) > 0.5", "5m", "warning",
+    Alert("FlushSlow", _slow("flush", 0.5), "5m", "warning",
           "One sync of the log in a hundred takes more than half a second.",
           "the disk: `iostat -x 1`; other programs on it"),
+    Alert("SlaveWaitSlow", _slow("slave_wait", 0.5), "5m", "warning",
+          "One send in a hundred waits for slaves for more than half a second.",
+          "`mqcore replication status BROKER`; disk and network of the slave"),
+    Alert("CoordinatorSlow", _slow("client_request", 1), "5m", "warning",
+          "One heartbeat, lock or offset in a hundred takes the coordinator more than a second.",
+          "`mqcore debug slow --over 100ms`; which clients ask for much: `mqcore client ls`"),
     Alert("DispatchBehind", "rocketmq_storage_dispatch_behind_bytes > 67108864", "1m", "critical",
           "Consumers do not see the last 64 MiB that were stored.",
           "`mqcore status`; the lines of the dispatcher in the log"),
@@ -113,10 +126,7 @@ PANELS = (
     Panel("Bytes in and out", "Bps", (
         ("sum by (node_id) (rate(mqcore_bytes_in_total[1m]))", "{{node_id}} in"),
         ("sum by (node_id) (rate(mqcore_bytes_out_total[1m]))", "{{node_id}} out"))),
-    Panel("Sends, reading to answer", "s", _quantiles("send")),
-    Panel("Pulls that brought messages", "s", _quantiles("pull")),
-    Panel("Delivery, storing to pull", "s", _quantiles("delivery")),
-    Panel("Syncs of the log", "s", _quantiles("flush")),
+    *(Panel(one.title, "s", _quantiles(one.name)) for one in LATENCIES),
     Panel("Topics with most messages", "cps", (
         ("topk(10, rate(rocketmq_messages_in_total[1m]))", "{{topic}}"),)),
     Panel("Lag in messages", "short", (

@@ -188,12 +188,14 @@ FIGURES = (
 @dataclass(frozen=True)
 class Timing:
     """
-    One histogram. least_us: what is below it is not told apart; the clock of its times has no more.
+    One histogram. title: of its diagram; least_us: what is below it is not told apart; the clock of
+    its times has no more.
     """
 
     id: int
     name: str
     role: Participant
+    title: str
     help: str
     least_us: int = 64
 
@@ -205,15 +207,25 @@ class Timing:
 OF_STORE_TIMES_US = 1024         # these are in milliseconds
 
 LATENCIES = (
-    Timing(0, "send", SERVING, "from the reading of a send to its answer, when it was stored"),
-    Timing(1, "pull", SERVING,
+    Timing(0, "send", SERVING, "Sends, reading to answer",
+           "from the reading of a send to its answer, when it was stored"),
+    Timing(1, "pull", SERVING, "Pulls that brought messages",
            "from the reading of a pull, or the end of its waiting, to the answer that brought "
            "messages"),
-    Timing(2, "delivery", SERVING, "from the storing of a message to a pull's answer with it",
-           OF_STORE_TIMES_US),
-    Timing(0, "flush", WRITER, "of a sync of the commit log to the disk"),
-    Timing(0, "dispatch", DISPATCHER,
+    Timing(2, "delivery", SERVING, "Delivery, storing to pull",
+           "from the storing of a message to a pull's answer with it", OF_STORE_TIMES_US),
+    Timing(0, "flush", WRITER, "Syncs of the log", "of a sync of the commit log to the disk"),
+    Timing(1, "slave_wait", WRITER, "Waits for slaves",
+           "that sends, stored in one turn, wait for slaves"),
+    Timing(0, "dispatch", DISPATCHER, "Dispatch, storing to queue",
            "from the storing of a message to its entry in its queue, where consumers see it"),
+    Timing(0, "client_request", COORDINATOR, "Coordinator: heartbeats, locks, offsets",
+           "of a request of a client that the coordinator answers: heartbeats, members, locks, "
+           "offsets"),
+    Timing(1, "message_request", COORDINATOR, "Coordinator: retries, replies, new topics",
+           "that the coordinator takes over a send, a pull, a retry or a reply"),
+    Timing(2, "admin_request", COORDINATOR, "Coordinator: administration",
+           "of any other request that the coordinator answers"),
 )
 
 

@@ -17,7 +17,7 @@ cdef extern from *:
     void layout_assert "mq_layout_assert"(bint condition) noexcept nogil
 
 cpdef enum:
-    SHM_LAYOUT_VERSION = 18
+    SHM_LAYOUT_VERSION = 19
     CACHE_LINE = 64
     CACHE_LINE_PAIR = 128                # Intel prefetches lines in pairs: a busy word needs both
 
@@ -551,11 +551,11 @@ cdef struct ForwardHead "mq_forward_head":
     int32_t body_size                    # of the body that stayed behind
     uint8_t address[ADDRESS_V6_SIZE]     # peer, IPv4 in the first four
     uint16_t port
-    uint8_t address_is_v6
-    uint8_t fast_port
+    uint8_t address_is_v6, fast_port
     int32_t part                         # PART_MORE | PART_NEXT | place << PART_PLACE_SHIFT
-    int32_t passed                       # access control has let it pass; else the coordinator asks
-    int32_t urgent                       # others wait for it (forward N19)
+    uint16_t passed                      # access control has let it pass; else the coordinator asks
+    uint16_t urgent                      # others wait for it (forward N19)
+    uint32_t taken_us                    # steady: the turn in which it was handed on
 
 cpdef enum:
     PART_MORE = 1

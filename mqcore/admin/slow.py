@@ -16,6 +16,7 @@ from mqcore.admin.shell.exits import Failure
 from mqcore.admin.shell.units import iso_of
 from mqcore.admin.status import PREFIX, describe, process_rows
 from mqcore.layout import TraceKind
+from mqcore.shm.latencies import Latencies, summaries, summary_line
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
 from mqcore.shm.tables import QueueTable
 from mqcore.shm.trace import TraceReader
@@ -229,6 +230,8 @@ class SlowTrace:
         self._slowest: list[tuple[int, int, dict[str, Any]]] = []
         self._wall_s = time.time() - steady_us() / 1e6
         self._dropped = self._reader.dropped()
+        self._times = Latencies(segment)
+        self._before = self._times.totals()
         self.count = 0
 
     def run(self, seconds: float) -> None:
@@ -282,7 +285,8 @@ class SlowTrace:
 
     def document(self) -> dict[str, Any]:
         """The slowest requests first."""
-        return {"slow": self.count,
+        times = {name: now.since(self._before[name]) for name, now in self._times.totals().items()}
+        return {"slow": self.count, "latencies": summaries(times),
                 "lost": self._reader.lost + self._reader.dropped() - self._dropped,
                 "requests": [one for _, _, one in sorted(self._slowest, reverse=True)]}
 
@@ -337,4 +341,6 @@ def lines(document: dict[str, Any]) -> list[str]:
                   f"{state['pageFaults']} page faults, {state['diskPageFaults']} by the disk"
                   for name, state in around.get("processes", {}).items()]
     lost = f"; {document['lost']} entries were lost" if document["lost"] else ""
+    found += [f"all in this time: {summary_line(name, one)}"
+              for name, one in document["latencies"].items()]
     return [*found, f"{document['slow']} slow requests, {len(document['requests'])} shown{lost}"]

@@ -11,13 +11,14 @@ import posix_ipc
 
 from mqcore.admin.lines import say
 from mqcore.broker.requests.check_sender import figures
-from mqcore.figures import FIGURES
+from mqcore.figures import FIGURES, LATENCIES
 from mqcore.layout import WorkerState
 from mqcore.participants import COORDINATOR, HA_MASTER, HA_SLAVE, SUPERVISOR, processes
 from mqcore.shm.check_ring import transaction_figures
 from mqcore.shm.delays import delay_offsets, timer_figures, timer_pending
 from mqcore.shm.elected import election, role_of
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.latencies import Latencies, summaries, summary_line
 from mqcore.shm.refused import refusal, word
 from mqcore.shm.retention import LogWords
 from mqcore.shm.segment import LayoutError, Segment, stale_segments
@@ -53,6 +54,7 @@ def describe(name: str) -> dict[str, object] | None:
         run.setdefault(section, {}).update(shown)
     run["replication"] = {"role": role_of(segment), **run["replication"]}
     run["failover"] = election(segment)
+    run["latencies"] = summaries(Latencies(segment).totals())
     return {"processes": process_rows(segment, int(supervisor), now_ms), **run}
 
 
@@ -91,11 +93,13 @@ def delayed(segment: Segment) -> int:
 
 
 def explain() -> None:
-    """A line for each figure of the table that is shown."""
+    """A line for each figure that is shown, and each histogram."""
     for figure in sorted(FIGURES, key=lambda figure: figure.shown):
         if figure.shown:
             unit = "" if figure.unit == "1" else f", in {figure.unit}"
             say(f"{figure.shown:<30} {figure.help}{unit}")
+    for latency in LATENCIES:
+        say(f"{'latencies.' + latency.name:<30} time {latency.help}")
 
 
 def of_timer(values: dict[str, Any]) -> dict[str, Any]:
@@ -171,6 +175,9 @@ def status(as_json: bool, explained: bool, broker: str | None) -> None:
             elif part == "timed":
                 if values["pending"]:                 # type: ignore[index]
                     say_values(part, of_timer(values))    # type: ignore[arg-type]
+            elif part == "latencies":
+                for of, summary in values.items():        # type: ignore[attr-defined]
+                    say(f"  {'latency':<17} {summary_line(of, summary)}")
             elif part != "processes" and values:
                 say_values(part, values)              # type: ignore[arg-type]
 

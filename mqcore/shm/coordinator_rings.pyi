@@ -15,6 +15,7 @@ class Forwarded(NamedTuple):
     size: int
     passed: bool
     urgent: bool
+    taken_us: int
 
 class Closed(NamedTuple):
     connection: int

@@ -68,6 +68,7 @@ class Forwarded(NamedTuple):
     size: int
     passed: bool               # access control lets it pass; else it is to be asked
     urgent: bool               # others wait for it (forward N19)
+    taken_us: int              # steady: when its serving process handed it on
 
 
 class Closed(NamedTuple):
@@ -203,7 +204,7 @@ cdef class CoordinatorRings:
         return Forwarded(head.connection, head.parked, head.body_size,
                          f"{'[' + address + ']' if head.address_is_v6 else address}:{head.port}",
                          bool(head.fast_port), frame, body, kind == FORWARD_REPEATED, shares, size,
-                         bool(head.passed), bool(head.urgent))
+                         bool(head.passed), bool(head.urgent), head.taken_us)
 
     cdef LongFrame join(self, int serving, ForwardHead* head, const uint8_t* part, int32_t length):
         """The whole frame with its last part; None before, and when it began with an earlier coordinator."""

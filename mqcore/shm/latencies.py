@@ -1,7 +1,7 @@
 """The histograms of a run, by the names of mqcore/figures.py."""
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import add
 
@@ -11,6 +11,7 @@ from mqcore.participants import processes
 from mqcore.shm.latency import LatencySlots
 from mqcore.shm.segment import Segment
 
+SHARES = (0.5, 0.9, 0.99, 0.999)
 BY_NAME = {latency.name: latency for latency in LATENCIES}
 
 
@@ -48,6 +49,11 @@ class Histogram:
                 return float(edge_us(bucket + 1))
         return 0.0
 
+    def summary(self) -> dict[str, float]:
+        """How many, their mean and quantiles, in seconds. There is at least one."""
+        return {"count": self.count, "mean": self.sum_us / self.count / 1e6,
+                **{f"p{share * 100:g}": self.quantile_us(share) / 1e6 for share in SHARES}}
+
     def __add__(self, other: Histogram) -> Histogram:
         return Histogram(self.sum_us + other.sum_us, list(map(add, self.counts, other.counts)))
 
@@ -75,6 +81,21 @@ class Latencies:
 
     def total(self, name: str) -> Histogram:
         return total(self.each(name).values())
+
+    def totals(self) -> dict[str, Histogram]:
+        """Of each name."""
+        return {latency.name: self.total(latency.name) for latency in LATENCIES}
+
+
+def summaries(times: Mapping[str, Histogram]) -> dict[str, dict[str, float]]:
+    """By name; one that has counted nothing is left out."""
+    return {name: one.summary() for name, one in times.items() if one.count}
+
+
+def summary_line(name: str, summary: Mapping[str, float]) -> str:
+    """For people, in ms."""
+    return f"{name}: {summary['count']:.0f} times, " + ", ".join(
+        f"{what} {1000 * value:.2f} ms" for what, value in summary.items() if what != "count")
 
 
 def total(histograms: Iterable[Histogram]) -> Histogram:

@@ -4,7 +4,9 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from typing import NoReturn
 
+import posix_ipc
 import pytest
 
 from mqcore.admin.nouns import debug
@@ -80,7 +82,10 @@ def test_secrets_are_left_out() -> None:
 def test_a_run_that_ends_while_it_is_looked_at_is_left_out(
         cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debug, "stale_segments", lambda _prefix: ["/mqcore-gone-1"])
-    monkeypatch.setattr(debug, "describe", lambda _name: {"processes": []})
 
+    def describe(_name: str) -> NoReturn:
+        raise posix_ipc.ExistentialError
+
+    monkeypatch.setattr(debug, "describe", describe)
     said = cluster.json("debug", "bundle", "-f", tmp_path / "bundle.tar.gz")
     assert "/mqcore-gone-1" not in str(said)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from mqcore.shm.latencies import Latencies
 from mqcore.shm.segment import Segment
 from mqcore.shm.trace import TraceReader
 from mqcore.wire.codes import RequestCode as Code
@@ -149,13 +151,41 @@ def test_a_held_pull_waits_for_a_dispatcher_that_does_not_run(
     assert step["milliseconds"] >= 1000 * STOPPED_S * 0.8
 
 
+@pytest.mark.parametrize(("code", "fields", "kind"), [
+    (Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "none"}, "client_request"),
+    (Code.CONSUMER_SEND_MSG_BACK, {"offset": "0", "group": "none", "delayLevel": "0",
+                                  "originMsgId": "none"}, "message_request"),
+    (Code.GET_BROKER_CONFIG, None, "admin_request"),
+])
+def test_requests_of_the_coordinator_are_timed_by_class(
+    broker: MqcoreProcess, peers: tuple[State, Peer], code: Code,
+    fields: dict[str, str | None] | None, kind: str,
+) -> None:
+    latencies = Latencies(Segment.attach(broker.segment_name()))
+    names = ("client_request", "message_request", "admin_request")
+    before = {name: latencies.total(name) for name in names}
+    with stopped(broker, "coordinator"):
+        peers[0].send(encode(request(code, fields)))
+    assert peers[0].receive_frame()
+
+    wait_until(lambda: latencies.total(kind).count > before[kind].count, "the end of the request")
+    grown = {name: latencies.total(name).since(before[name]) for name in names}
+    assert {name: one.count for name, one in grown.items()} == {
+        name: int(name == kind) for name in names}
+    assert grown[kind].sum_us >= 1e6 * STOPPED_S * 0.9
+
+
 def test_what_is_fast_is_not_told_and_people_read_a_line(
     broker: MqcoreProcess, peers: tuple[State, Peer]
 ) -> None:
     with tracing(broker, "--over", "60s", "--for", "500ms") as command:
         peers[0].message(TOPIC)
         said, wrong = command.communicate(timeout=60)
-    assert (command.returncode, said, wrong) == (0, "0 slow requests, 0 shown\n", "")
+    *times, last = said.splitlines()
+    assert (command.returncode, last, wrong) == (0, "0 slow requests, 0 shown", "")
+    of_send = [line for line in times if line.startswith("all in this time: send: 1 times, mean ")]
+    assert len(of_send) == 1
+    assert re.search(r", p50 \d+\.\d\d ms, p90 .* ms, p99 .* ms, p99.9 .* ms$", of_send[0])
 
 
 def test_a_second_trace_is_refused_and_a_dead_ones_ends(broker: MqcoreProcess) -> None:

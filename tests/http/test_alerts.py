@@ -13,12 +13,21 @@ from docs import alerts
 from mqcore.http.metrics import METRICS
 from mqcore.wire.codes import RequestCode
 from tests.http.prometheus import Prometheus, program, scraping
-from tests.support.mqcore_process import mqcore_up
+from tests.replication.pairs import pair
 from tests.support.stock import free_port
 from tests.support.waiting import wait_until
-from tests.wire_live.peer import Peer, pull_fields, send_fields, topic_fields
+from tests.wire_live.peer import pull_fields, send_fields, topic_fields
+from tests.wire_live.state import State
 
 BROKER = 'cluster="c",node_id="n"'
+
+
+def slow(name: str, process: str, bounds: tuple[str, str]) -> dict[str, str]:
+    """Buckets of a histogram whose times are all between two bounds."""
+    return {f'mqcore_{name}_seconds_bucket{{{BROKER},process="{process}",le="{bound}"}}': values
+            for bound, values in ((bounds[0], "0x9"), (bounds[1], "0+9x9"), ("+Inf", "0+9x9"))}
+
+
 # The series that make each alert fire, as promtool writes values: first, step and count.
 FIRES = {
     "Down": {'up{job="mqcore"}': "0x9"},
@@ -30,9 +39,9 @@ FIRES = {
     "DeadLetters": {f'rocketmq_send_to_dlq_messages_total{{{BROKER},consumer_group="g"}}': "0 1x8"},
     "TransactionOld": {f"mqcore_transaction_oldest_seconds{{{BROKER}}}": "601x9"},
     "DiskFills": {f'mqcore_disk_free_bytes{{{BROKER},folder="/s"}}': "1000-50x19"},
-    "FlushSlow": {f'mqcore_flush_seconds_bucket{{{BROKER},process="writer",le="{bound}"}}': values
-                  for bound, values in (("0.524288", "0x9"), ("1.048576", "0+9x9"),
-                                        ("+Inf", "0+9x9"))},
+    "FlushSlow": slow("flush", "writer", ("0.524288", "1.048576")),
+    "SlaveWaitSlow": slow("slave_wait", "writer", ("0.524288", "1.048576")),
+    "CoordinatorSlow": slow("client_request", "coordinator", ("1.048576", "2.097152")),
     "DispatchBehind": {f"rocketmq_storage_dispatch_behind_bytes{{{BROKER}}}": "67108865x9"},
     "NameServerGone": {f"mqcore_registered_namesrvs{{{BROKER}}}": "0x9"},
     "SlaveBehind": {f"mqcore_slave_lag_seconds{{{BROKER}}}": "61x9"},
@@ -48,8 +57,8 @@ WELL = {
     f'rocketmq_send_to_dlq_messages_total{{{BROKER},consumer_group="g"}}': "7x90",
     f"mqcore_transaction_oldest_seconds{{{BROKER}}}": "600x90",
     f'mqcore_disk_free_bytes{{{BROKER},folder="/s"}}': "100000-1x90",
-    f'mqcore_flush_seconds_bucket{{{BROKER},process="writer",le="0.262144"}}': "0+9x90",
-    f'mqcore_flush_seconds_bucket{{{BROKER},process="writer",le="+Inf"}}': "0+9x90",
+    **{f'mqcore_{name}_seconds_bucket{{{BROKER},process="p",le="{bound}"}}': "0+9x90"
+       for name in ("flush", "slave_wait", "client_request") for bound in ("0.262144", "+Inf")},
     f"rocketmq_storage_dispatch_behind_bytes{{{BROKER}}}": "67108864x90",
     f"mqcore_registered_namesrvs{{{BROKER}}}": "1x90",
     f"mqcore_slave_lag_seconds{{{BROKER}}}": "60x90",
@@ -110,15 +119,18 @@ def rows(series: dict[str, str]) -> list[dict[str, str]]:
 def labels(name: str, series: dict[str, str]) -> dict[str, str]:
     """Those of the alert: of its series, without what a sum takes away."""
     found = dict(re.findall(r'(\w+)="([^"]*)"', next(iter(series))))
-    return {key: found[key] for key in found if name != "FlushSlow" or key not in ("process", "le")}
+    return {key: found[key] for key in found if "le" not in found or key not in ("process", "le")}
 
 
 @pytest.fixture
 def prometheus(tmp_path: Path) -> Iterator[Prometheus]:
     port = free_port()
     settings = {"http.enable": True, "http.listen": f"127.0.0.1:{port}",
-                "broker.offsets_persist_interval_ms": 50}
-    with mqcore_up(tmp_path / "broker", settings) as broker, Peer(broker.broker_addr) as peer:
+                "broker.offsets_persist_interval_ms": 50, "replication.role": "sync-master"}
+    with pair(tmp_path, settings) as both, State(both.master.broker_addr) as peer:
+        peer.consumer("billing", "orders")
+        wait_until(lambda: peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(
+            "made"), b"body").code == 0, "a slave that has the message")
         for topic in ("orders", "%DLQ%billing"):
             assert peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, 1)).code == 0
             assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic), b"body").code == 0

@@ -26,6 +26,7 @@ from mqcore.layout import (
 )
 from mqcore.participants import HA_MASTER, WRITER
 from mqcore.shm.figure_slots import FigureSlots
+from mqcore.shm.latencies import Latencies
 from mqcore.shm.replica_gate import ReplicaPen
 from mqcore.store.log.append_loop import AppendLoop
 from mqcore.store.probes import append_probe
@@ -316,6 +317,29 @@ def test_what_others_do_not_have_in_time_is_answered_and_stays(
     assert taken(probe) == []                                       # once
     send(loop, probe, 2, waits=False)
     assert taken(probe) == [(2, PUT_OK)]
+
+
+def test_waits_are_counted_by_turn_and_refusals_are_none(run: Run, pen: ReplicaPen) -> None:
+    loop, probe = gated(run, "async"), run.probe()
+    send(loop, probe, 1)                                            # nobody is there: no wait
+    assert Latencies(run.segment).total("slave_wait").count == 0
+    pen.move(0)
+    send(loop, probe, 2, waits=False)
+    began = time.monotonic()
+    send(loop, probe, 3, 4)                                         # one turn
+    wait_until(lambda: time.monotonic() - began >= 0.02, "some milliseconds")
+    pen.move(end_of(run))
+    turn(loop)
+    loop.configure_gate(0, 1 << 28)
+    send(loop, probe, 5)                                            # too late: it has waited, too
+    turn(loop)
+    took_us = (time.monotonic() - began) * 1e6
+
+    assert taken(probe) == [(1, PUT_SLAVE_NOT_AVAILABLE), (2, PUT_OK), (3, PUT_OK), (4, PUT_OK),
+                            (5, PUT_SLAVE_TIMEOUT)]
+    found = Latencies(run.segment).total("slave_wait")
+    assert found.count == 2
+    assert 20_000 <= found.sum_us <= took_us
 
 
 def test_another_time_limit_counts_for_what_comes_then(run: Run, pen: ReplicaPen) -> None:

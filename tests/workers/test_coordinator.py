@@ -18,6 +18,7 @@ from mqcore.turns import Job, finished
 from mqcore.workers.coordinator.coordinator import Coordinator
 from mqcore.workers.coordinator.forwarded import ForwardedRequests
 from mqcore.workers.coordinator.registrar import Registrar
+from mqcore.workers.coordinator.request_times import RequestTimes
 from mqcore.workers.process.inherited import Inherited, Listeners
 from tests.broker.fakes import make_bench, settings_in
 from tests.shm.test_segment import SMALL
@@ -70,7 +71,9 @@ class Bench(Coordinator):
         self._registrar: Any = Quiet()
         self._following = None
         self._broker = make_bench(self._settings).broker
-        self._requests = ForwardedRequests(self._broker, self._rings, self._gone, self._now_ms)
+        self._times = RequestTimes(self._segment)
+        self._requests = ForwardedRequests(
+            self._broker, self._rings, self._gone, self._now_ms, self._times)
         self._registrar.settings = self._broker.core.settings
 
     def _take_checks(self) -> None: ...

@@ -26,12 +26,9 @@ from mqcore.admin.shell.view import Column, Table, Text, View
 from mqcore.admin.status import PREFIX, describe
 from mqcore.client import AsyncAdmin, RocketMQError
 from mqcore.client.admin import BrokerStatus
-from mqcore.figures import LATENCIES
-from mqcore.shm.latencies import Latencies
-from mqcore.shm.segment import LayoutError, Segment, stale_segments
+from mqcore.shm.segment import LayoutError, stale_segments
 
 LOG_BYTES = 1 << 20                    # of the end of each log file
-SHARES = (0.5, 0.9, 0.99, 0.999)
 SECRET = re.compile("password|passwd|secret|token", re.IGNORECASE)
 HIDDEN = "(not in the bundle)"
 LIBRARIES = ("click", "msgspec", "msgpack", "posix_ipc", "setproctitle", "zstandard", "lz4")
@@ -123,26 +120,13 @@ def _add_run(bundle: Bundle, name: str) -> None:
         run = describe(name)
         if run is None:                # its supervisor is gone
             return
-        segment = Segment.attach(name)
-        bundle.put(f"runs/{name.strip('/')}.json", {**run, "latencies": latencies(segment)})
+        bundle.put(f"runs/{name.strip('/')}.json", run)
         for process in run["processes"] if isinstance(run["processes"], list) else []:
             _add_process(bundle, process["role"], process["pid"])
     except posix_ipc.ExistentialError:            # it ended meanwhile
         return
     except (OSError, LayoutError) as error:
         bundle.miss(name, error)
-
-
-def latencies(segment: Segment) -> dict[str, dict[str, float]]:
-    """Of all processes together: how many, their mean and quantiles, in seconds."""
-    found = {}
-    for latency in LATENCIES:
-        times = Latencies(segment).total(latency.name)
-        if times.count:
-            found[latency.name] = {
-                "count": times.count, "mean": times.sum_us / times.count / 1e6,
-                **{f"p{share * 100:g}": times.quantile_us(share) / 1e6 for share in SHARES}}
-    return found
 
 
 def _add_process(bundle: Bundle, role: str, pid: int) -> None:

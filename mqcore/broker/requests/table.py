@@ -50,6 +50,11 @@ def table_of(*modules: ModuleType) -> dict[int, Handler]:
     return found
 
 
+# By the class of their histograms (mqcore/figures.py); other codes are the administrators'.
+CLIENT_CODES: Final = frozenset(table_of(client, offset))
+MESSAGE_CODES: Final = frozenset(table_of(
+    grpc, pull_rules, recall, reply, send_back, send_rules, transaction))
+
 HANDLERS: Final = table_of(
     access, admin, cleaning, client, config, connection, consume, group, grpc, offset,
     pull_rules, query, queue, recall, relay, replication, reply, reset, send_back, send_rules,

@@ -181,7 +181,7 @@ cdef int forward_frame(Forwarding* f, Connection* c, const Request* request, int
                    "[OVERLOAD]too many requests wait for the coordinator, try again later")
             return HANDLED
     head = <ForwardHead*>place
-    fill_forward_head(head, c)
+    fill_forward_head(f, head, c)
     head.passed = request.passed
     head.urgent = is_urgent(request)
     head.parked = parked.id if parked != NULL else 0
@@ -279,7 +279,7 @@ cdef int forward_long(Forwarding* f, Connection* c, const Request* request) noex
         head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
         if head == NULL:
             return HANDLE_STALL
-        fill_forward_head(head, c)
+        fill_forward_head(f, head, c)
         head.passed = request.passed
         head.urgent = is_urgent(request)
         head.body_size = length - FRAME_HEADER_WORD - header_length
@@ -448,7 +448,7 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
         head = <ForwardHead*>requests_claim(f.requests, sizeof(ForwardHead) + size)
         if head == NULL:
             return False
-        fill_forward_head(head, c)
+        fill_forward_head(f, head, c)
         head.urgent = True
         if not whole:
             head.body_size = length - FRAME_HEADER_WORD - (load_i32(frame) & FRAME_HEADER_LENGTH_MASK)
@@ -462,9 +462,10 @@ cdef bint repeat_frame(Forwarding* f, Connection* c, const uint8_t* frame,
     return True
 
 
-cdef void fill_forward_head(ForwardHead* head, const Connection* c) noexcept nogil:
+cdef void fill_forward_head(Forwarding* f, ForwardHead* head, const Connection* c) noexcept nogil:
     memset(head, 0, sizeof(ForwardHead))
     head.connection = c.id
+    head.taken_us = <uint32_t>f.transport.steady_us
     memcpy(head.address, c.address, sizeof(c.address))
     head.address_is_v6 = c.address_is_v6
     head.port = c.port

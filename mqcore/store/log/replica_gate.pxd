@@ -18,7 +18,7 @@
 #        published, if it sleeps.
 from libc.stdint cimport int64_t
 
-from mqcore.layout cimport PRODUCER_COUNT, ReplicaGate
+from mqcore.layout cimport PRODUCER_COUNT, Latency, ReplicaGate
 from mqcore.shm.ring cimport Ring
 from mqcore.shm.segment cimport Shm
 
@@ -29,7 +29,8 @@ cdef struct GateMark:
     int64_t results                   # up to here in the ring of results ...
     int64_t requests                  # ... and here in the ring of requests ...
     int64_t position                  # ... others have to have the log up to here
-    int64_t deadline_ms               # steady clock
+    int64_t began_us                  # steady clock, of the first turn that shares it
+    int64_t deadline_ms               # steady clock, of the last one
     bint unusable                     # there was nobody to wait for
 
 cdef struct GateQueue:                # of one producer
@@ -44,6 +45,7 @@ cdef struct Gate:                     # the writer's own; NULL: results wait for
     int64_t fallbehind_bytes
     bint rings_ahead                  # G11
     int64_t missed                    # answers that said that others do not have it
+    Latency* waits                    # of the writer, LATENCY_SLAVE_WAIT
     GateQueue queues[PRODUCER_COUNT]  # as the appender numbers them
 
 cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms,

@@ -3,14 +3,17 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t
 from libc.string cimport memset
 
 from mqcore.atomics cimport load_i32_acquire, load_i64_acquire, store_i64_release
-from mqcore.clock cimport steady_ms
+from mqcore.clock cimport steady_us
 from mqcore.layout cimport (
+    LATENCY_SLAVE_WAIT,
     LEADERSHIP_FOLLOWS,
     PUT_OK,
     PUT_SLAVE_NOT_AVAILABLE,
     PUT_SLAVE_TIMEOUT,
     SLOT_HA_MASTER,
+    SLOT_WRITER,
 )
+from mqcore.shm.latency cimport latency_add, latency_of
 from mqcore.shm.leadership cimport leadership_of
 from mqcore.shm.ring cimport Ring, ring_publish_to, ring_release_to
 from mqcore.shm.segment cimport Shm, doorbell_grew, doorbell_ring
@@ -25,6 +28,7 @@ cdef void gate_open(Gate* gate, Shm* shm, int64_t timeout_ms,
     memset(gate, 0, sizeof(Gate))
     gate.shm = shm
     gate.words = shm.replica_gate
+    gate.waits = latency_of(shm.latencies, SLOT_WRITER, LATENCY_SLAVE_WAIT)
     gate.timeout_ms = timeout_ms
     gate.fallbehind_bytes = fallbehind_bytes
 
@@ -63,9 +67,11 @@ cdef int64_t gate_end(Gate* gate, int p, const Ring* results) noexcept nogil:
 
 
 cdef void answer_gated(Gate* gate, const GateMark* mark, int64_t start, Ring* results,
-                 int32_t status) noexcept nogil:
+                 int32_t status, int64_t now_us) noexcept nogil:
     if status != PUT_OK:
         gate.missed += results_mark(results, start, mark.results, status, True)
+    if status != PUT_SLAVE_NOT_AVAILABLE:
+        latency_add(gate.waits, now_us - mark.began_us, 1)
 
 
 cdef void hold(Gate* gate, int p, Ring* results, const Ring* requests,
@@ -73,6 +79,7 @@ cdef void hold(Gate* gate, int p, Ring* results, const Ring* requests,
     """The results of this turn behind those that wait (G6)."""
     cdef GateQueue* queue = &gate.queues[p]
     cdef int64_t start = gate_end(gate, p, results)
+    cdef int64_t now_us
     cdef GateMark* mark
     cdef bint waits
     if results.position == start:
@@ -83,33 +90,36 @@ cdef void hold(Gate* gate, int p, Ring* results, const Ring* requests,
     if waits and queue.end - queue.first < GATE_MARKS:
         queue.end += 1
         mark_at(queue, queue.end - 1).unusable = True
+        mark_at(queue, queue.end - 1).began_us = INT64_MAX
     mark = mark_at(queue, queue.end - 1)
     mark.results = results.position
     mark.requests = requests.position
     if waits:
         mark.position = position
         mark.unusable = mark.unusable and not gate_usable(gate, position)
-        mark.deadline_ms = steady_ms() + gate.timeout_ms
+        now_us = steady_us()
+        mark.began_us = min(mark.began_us, now_us)
+        mark.deadline_ms = now_us // 1000 + gate.timeout_ms
 
 
 cdef void gate_turn(Gate* gate, int p, int producer, Ring* results, Ring* requests,
                     int64_t position) noexcept nogil:
     cdef GateQueue* queue = &gate.queues[p]
     cdef GateMark* mark
-    cdef int64_t out = results.position, taken = requests.position, now_ms = 0
+    cdef int64_t out = results.position, taken = requests.position, now_us = 0
     cdef int32_t status
     cdef bint wakes
     hold(gate, p, results, requests, position)
     if queue.first != queue.end:
-        now_ms = steady_ms()
+        now_us = steady_us()
     while queue.first != queue.end:
         mark = mark_at(queue, queue.first)
-        status = verdict(gate, mark, now_ms)
+        status = verdict(gate, mark, now_us // 1000)
         if status == WAITS:
             out = results.cursors.tail
             taken = requests.cursors.head
             break
-        answer_gated(gate, mark, results.cursors.tail, results, status)
+        answer_gated(gate, mark, results.cursors.tail, results, status, now_us)
         ring_publish_to(results, mark.results)
         if ring_release_to(requests, mark.requests):
             producer_wake(gate.shm, producer)
@@ -132,7 +142,7 @@ cdef void gate_give_up(Gate* gate, int p, Ring* results) noexcept nogil:
     cdef int64_t start = results.cursors.tail
     while queue.first != queue.end:
         mark = mark_at(queue, queue.first)
-        answer_gated(gate, mark, start, results, verdict(gate, mark, INT64_MAX))
+        answer_gated(gate, mark, start, results, verdict(gate, mark, INT64_MAX), steady_us())
         start = mark.results
         queue.first += 1
 
@@ -144,7 +154,7 @@ cdef int64_t gate_wait_ms(Gate* gate, int producers, int64_t most) noexcept nogi
     for p in range(producers):
         if gate.queues[p].first == gate.queues[p].end:
             continue
-        now_ms = now_ms if now_ms else steady_ms()
+        now_ms = now_ms if now_ms else steady_us() // 1000
         mark = mark_at(&gate.queues[p], gate.queues[p].first)
         if verdict(gate, mark, now_ms) != WAITS:
             return 0

@@ -46,6 +46,7 @@ from mqcore.workers.coordinator.forwarded import ForwardedRequests
 from mqcore.workers.coordinator.in_use import in_use
 from mqcore.workers.coordinator.own_messages import OwnMessages
 from mqcore.workers.coordinator.registrar import Registrar
+from mqcore.workers.coordinator.request_times import RequestTimes
 from mqcore.workers.coordinator.shared_pulls import SharedPulls
 from mqcore.workers.coordinator.shared_queues import SharedQueues
 from mqcore.workers.coordinator.shared_tables import SharedTables
@@ -154,7 +155,9 @@ class Coordinator:
         ), self._changes, self._spawn, self._said.look() or b"")
         if settings.grpc.enable:
             self._broker.core.grpc_serving = segment.serving_count - 1
-        self._requests = ForwardedRequests(self._broker, self._rings, self._gone, self._now_ms)
+        self._times = RequestTimes(segment)
+        self._requests = ForwardedRequests(
+            self._broker, self._rings, self._gone, self._now_ms, self._times)
         self._checks, self._transactions = CheckRing(segment), CheckSender(self._broker.core)
         shown = segment.log_state()["dispatched"]
         self._load()
@@ -336,11 +339,13 @@ class Coordinator:
             self._turns.step()
             self._collector.look()
             now_s = time.perf_counter()
+            self._times.count(now_s)
             if self._requests.urgent_said or now_s >= said_s + GATHER_S:
                 said_s, self._requests.urgent_said = now_s, False
                 self._rings.push_waiting()
         self._take_checks()
         self._own.push()
+        self._times.count(now_s)           # what a message or a client's answer has ended
         self._rings.gather(False)
         self._rings.say_done()
         self._rings.push_waiting()

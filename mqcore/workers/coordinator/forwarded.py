@@ -21,6 +21,7 @@ from mqcore.shm.coordinator_rings import CoordinatorRings, Forwarded
 from mqcore.turns import Job
 from mqcore.wire import command as wire
 from mqcore.wire.codes import RequestCode, ResponseCode
+from mqcore.workers.coordinator.request_times import RequestTimes
 
 log = logging.getLogger("mqcore.coordinator")
 
@@ -35,12 +36,13 @@ class ForwardedRequests:
 
     def __init__(
         self, broker: Broker, rings: CoordinatorRings, gone: Container[int],
-        now_ms: Callable[[], int],
+        now_ms: Callable[[], int], times: RequestTimes,
     ) -> None:
         self._broker = broker
         self._rings = rings
         self._gone = gone
         self._now_ms = now_ms
+        self._times = times
         self.urgent_said = False
 
     def begin(self, item: Forwarded) -> Job | None:
@@ -115,6 +117,7 @@ class ForwardedRequests:
                 outcome.then = partial(self._finish, item, request)
                 return
             outcome = outcome.outcome
+        self._times.end(command.code, item.taken_us)
         if isinstance(outcome, Redo):
             self._rings.count_done(item.connection, item.shares, item.size)
             self._rings.redo(item.connection, item.parked, redo_header(command, outcome))
