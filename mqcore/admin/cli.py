@@ -65,6 +65,7 @@ message_group = group("message", {
     "find": (f"{_NOUNS}.message", "find_command", "Messages by time, tag, condition or text."),
     "tail": (f"{_NOUNS}.message", "tail_command", "Messages as they come."),
     "trace": (f"{_NOUNS}.message", "trace_command", "Sends and tries of a message."),
+    "spans": (f"{_NOUNS}.message_spans", "spans_command", "Traces of clients, to a collector."),
     "resend": (f"{_NOUNS}.message", "resend_command", "Send a stored message again."),
     "recall": (f"{_NOUNS}.timed", "recall_command", "Take back what is not delivered yet."),
     "timed": (f"{_NOUNS}.timed", "timed_command", "Messages that wait for a time of delivery."),

@@ -28,6 +28,7 @@ READS = {
 MAKES = {
     "up": "runs", "broker run": "runs", "namesrv run": "runs", "testing up": "runs",
     "message send": "is asked for message by message", "message consume": "is a member's work",
+    "message spans": "likewise",
     "bench produce": "load that is asked for", "bench consume": "likewise", "bench e2e": "likewise",
     "store backup": "a new folder", "store restore": "a new folder", "acl init": "a new file",
     "context add": "refuses one that exists", "context use": "a choice",

@@ -16,7 +16,7 @@ VALUES = {
     "file": "FILE", "group": "GROUP", "handle": "", "key": "key", "member": "", "message_id": "ID",
     "name_server": "", "namespace": "namespace", "queue_id": "0", "settings": "key=value",
     "source": "GROUP", "target": "OTHER", "topic": "TOPIC", "value": "value",
-    "which": "TOPIC/BROKER/0/0",
+    "url": "http://127.0.0.1:4318/v1/traces", "which": "TOPIC/BROKER/0/0",
     # of commands that ask no cluster
     "store": "STORE", "to": "NEW", "path": "ACCESS", "name": "name", "shell": "bash",
     "words": "", "arguments": "", "master": "127.0.0.1:1",
@@ -24,7 +24,7 @@ VALUES = {
 OTHERS = {("offset import", "file"): "OFFSETS"}       # where one name means two things
 # Verbs that have tests of their own: they run for long, or work on a store at rest beside
 APART = ("broker run", "namesrv run", "replication promote", "replication status", "bench consume",
-         "bench e2e", "bench produce", "message consume", "message recall")
+         "bench e2e", "bench produce", "message consume", "message recall", "message spans")
 # Options without which a command refuses to run
 BESIDE = {
     "topic edit": ["--perm", "rw"], "group edit": ["--retries", "3"],

@@ -321,7 +321,7 @@ def test_what_others_do_not_have_in_time_is_answered_and_stays(
 
 def test_waits_are_counted_by_turn_and_refusals_are_none(run: Run, pen: ReplicaPen) -> None:
     loop, probe = gated(run, "async"), run.probe()
-    send(loop, probe, 1)                                            # nobody is there: no wait
+    send(loop, probe, 1)                                            # no slave is there: no wait
     assert Latencies(run.segment).total("slave_wait").count == 0
     pen.move(0)
     send(loop, probe, 2, waits=False)

@@ -97,7 +97,7 @@ def _trace(
     begun: dict[str, TracedConsume] = {}
     for message in messages:
         client = message.born_host[0]
-        for kind, fields in _records(message.body):
+        for kind, fields in trace_records(message.body):
             if kind == "Pub" and fields[4] == message_id:
                 sends.append(_send(fields, client))
             elif kind == "EndTransaction" and fields[4] == message_id:
@@ -108,7 +108,7 @@ def _trace(
                     fields[2], when(_number(fields[0])), _number(fields[5]), 0.0, None, "",
                     fields[7] or client)
     for message in messages:
-        for kind, fields in _records(message.body):
+        for kind, fields in trace_records(message.body):
             if kind == "SubAfter" and fields[1] == message_id and fields[0] in begun:
                 before = begun[fields[0]]
                 code = _number(fields[5])
@@ -122,7 +122,7 @@ def _trace(
         tuple(sorted(ends, key=lambda end: _order(end.at))), unreachable)
 
 
-def _records(body: bytes) -> Iterator[tuple[str, list[str]]]:
+def trace_records(body: bytes) -> Iterator[tuple[str, list[str]]]:
     """Kind and fields of each record; fields that a sender left out are empty."""
     for record in body.decode("utf-8", "replace").split(RECORD_END):
         kind, _, rest = record.partition(FIELD_END)
