@@ -1,4 +1,4 @@
-"""mqadmin 5.5.0 and the lite pull consumer of 5.x do their work with a broker of ours."""
+"""mqadmin 5.5.0, its monitoring and the lite pull consumer of 5.x work with a broker of ours."""
 from __future__ import annotations
 
 import json
@@ -148,6 +148,13 @@ def test_a_setting_is_changed(tools: Tools5, key: str, value: str) -> None:
 
     assert re.search(rf"^{key}\s+=\s+{value}\s*$", tools.admin("getBrokerConfig", "-b", address),
                      re.MULTILINE)
+
+
+def test_a_round_of_monitoring_reports_what_a_group_has_not_done(tools: Tools5) -> None:
+    reports = json.loads(tools.ask("monitor"))
+
+    assert (reports[0], reports[-1]) == ("begin", "end")
+    assert f"undone {GROUP} {TOPIC} 2 2" in reports
 
 
 def test_a_lite_pull_consumer_gets_the_messages(tools: Tools5) -> None:
