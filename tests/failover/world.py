@@ -328,6 +328,7 @@ class World:
         stores = {} if view.state is None else view.state.stores
         if taken is None or taken.store != broker.store or not any(
                 stores.get(other.member) == other.store
+                and set(self.acknowledged) <= set(other.log)     # it may be set back itself
                 for other in self.brokers if other is not broker):
             return
         kept = view.kept.get(broker.member)
