@@ -168,12 +168,13 @@ class HttpServer:
         transport = writer.transport
         assert isinstance(transport, asyncio.Transport)
         before = transport.get_protocol()
+        has_ended = reader.at_eof()                 # before the reader is told that it ended
         transport.set_protocol(page)
         page.before = writer
         before.connection_lost(None)                # it no longer belongs to the reader
         page.connection_made(transport)
         page.data_received(b"".join(read))
-        if reader.at_eof():
+        if has_ended:
             page.eof_received()
         if not transport.is_closing() and not transport.is_reading():
             transport.resume_reading()
