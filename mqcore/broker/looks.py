@@ -16,4 +16,4 @@ LOOKS = frozenset((
     RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, RequestCode.GET_MAX_OFFSET,
     RequestCode.GET_MIN_OFFSET, RequestCode.GET_EARLIEST_MSG_STORETIME,
-    RequestCode.HEAR_OF_TABLES))
+    RequestCode.HEAR_OF_TABLES, RequestCode.GET_STANDING))

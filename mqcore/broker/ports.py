@@ -379,6 +379,10 @@ class Figures(Protocol):
         """Keys as stock names them (putTps, getTransferedTps, ...); only what is really known."""
         ...
 
+    def standing(self) -> Mapping[str, Any]:
+        """Processes, positions of the log, latencies (mqcore/http/standing.py)."""
+        ...
+
     def sample(self) -> None:
         """To be called about once a second: rates are those since earlier calls."""
         ...

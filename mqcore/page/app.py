@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 from mqcore.client import AsyncAdmin
 from mqcore.page import rendering
 from mqcore.page.asking import ERRORS, Cluster, code_of, text_of
-from mqcore.page.context import STATUS, BadParameterError, Handler, Page, Site
+from mqcore.page.context import STATUS, BadParameterError, BusyError, Handler, Page, Site
 from mqcore.page.guard import COOKIE, Guard
 from mqcore.page.sampler import Sampler
 from mqcore.page.sessions import login, logout
@@ -48,6 +48,8 @@ PAGES: dict[str, tuple[str, str, list[str]]] = {
     "/dead-letters": ("dead_letters", "dead_letters", GET),
     "/dead-letters/group": ("dead_letters", "of_group", GET),
     "/dead-letters/export": ("dead_letters", "export", GET),
+    "/tasks": ("tasks", "tasks", GET),
+    "/task": ("tasks", "task", BOTH),
     "/transactions": ("transactions", "transactions", GET),
     "/transaction": ("transactions", "transaction", GET),
     "/delayed": ("delayed", "delayed", GET),
@@ -130,6 +132,8 @@ def _endpoint(
             response = await handler(page)
         except BadParameterError as error:
             response = page.trouble(HTTPStatus.BAD_REQUEST, str(error))
+        except BusyError as error:
+            response = page.trouble(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except ERRORS as error:
             response = page.trouble(STATUS.get(code_of(error), HTTPStatus.BAD_GATEWAY),
                                     text_of(error))

@@ -17,7 +17,7 @@ import click
 
 NOUNS = "mqcore.admin.nouns"
 NOT_FIELDS = frozenset({"namesrv", "context", "access_key", "as_json", "dry_run", "yes"})
-LEFT_OUT: Mapping[str, frozenset[str]] = {"dlq-redrive": frozenset({"rate"})}
+DEFAULTS: Mapping[tuple[str, str], str] = {("dlq-redrive", "rate"): "100"}     # of forms only
 
 # verb of a URL -> module, command, what it is called, the page that it goes back to
 CHANGES: dict[str, tuple[str, str, str, str]] = {
@@ -81,13 +81,13 @@ class Change:
         return ["mqcore", noun, verb]
 
     def _parameters(self) -> list[click.Parameter]:
-        left_out = NOT_FIELDS | LEFT_OUT.get(self.verb, frozenset())
-        return [one for one in self.command.params if one.name not in left_out]
+        return [one for one in self.command.params if one.name not in NOT_FIELDS]
 
     @property
     def fields(self) -> list[Field]:
         """The form's fields, needed ones first."""
-        found = [_field(one) for one in self._parameters()]
+        found = [_field(one, DEFAULTS.get((self.verb, one.name or ""), ""))
+                 for one in self._parameters()]
         return sorted(found, key=lambda field: not field.needed)
 
     def options(self, form: Mapping[str, str]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _flag(option: click.Option, text: str) -> bool | None:
     return text in ("yes", "on")
 
 
-def _field(one: click.Parameter) -> Field:
+def _field(one: click.Parameter, default: str) -> Field:
     name = one.name or ""
     is_flag = isinstance(one, click.Option) and one.is_flag
     choices: tuple[str, ...] = ()
@@ -162,7 +162,8 @@ def _field(one: click.Parameter) -> Field:
         kind, choices = "choice", (*(() if _default(one) else ("",)), "rw", "r", "w", "none")
     else:
         kind = "long" if name == "body" else "text"
-    default = "" if is_flag or _default(one) is None else str(_default(one))
+    if not is_flag and _default(one) is not None:
+        default = str(_default(one))
     help_text = one.help or "" if isinstance(one, click.Option) else ""
     return Field(name, name.replace("_", " "), help_text, kind, choices, default, one.required)
 

@@ -1,8 +1,10 @@
 """The tools of a page: its request, its cluster, the words of its language, its answer."""
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -22,9 +24,12 @@ from mqcore.page.local import Local
 from mqcore.page.masking import Masks, PageAdmin
 from mqcore.page.sampler import Sampler
 from mqcore.page.tailing import Readers
+from mqcore.page.tasks import Tasks
 from mqcore.page.users import Session, Users
 
 TEXT_MAX = 4_096                       # of one parameter
+SEARCHES_MAX, EXPORTS_MAX = 3, 2       # at a time
+GATE_S = PAGE_S
 LANGUAGE_COOKIE, THEME_COOKIE = "mqcore_language", "mqcore_theme"
 DECODERS_COOKIE = "mqcore_decoders"    # decoder/topic, the last chosen first
 DECODERS_MAX = 20
@@ -33,6 +38,30 @@ THEMES = ("light", "dark")
 STATUS = {Exit.NOT_FOUND: HTTPStatus.NOT_FOUND, Exit.USAGE: HTTPStatus.BAD_REQUEST,
           Exit.DENIED: HTTPStatus.FORBIDDEN, Exit.UNREACHABLE: HTTPStatus.BAD_GATEWAY,
           Exit.UNKNOWN: HTTPStatus.GATEWAY_TIMEOUT, Exit.REFUSED: HTTPStatus.BAD_GATEWAY}
+
+
+class BusyError(Exception):
+    """There are as many searches as may be at a time; the text says so."""
+
+
+@dataclass
+class Gate:
+    """So many of a kind at a time: each may hold SEARCH_BYTES of bodies twice."""
+
+    places: asyncio.Semaphore
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """For one search. Raises BusyError after GATE_S."""
+        try:
+            async with asyncio.timeout(GATE_S):
+                await self.places.acquire()
+        except TimeoutError:
+            raise BusyError("others search: try again in a moment") from None
+        try:
+            yield
+        finally:
+            self.places.release()
 
 
 @dataclass
@@ -55,7 +84,10 @@ class Site:
     schemas: Mapping[str, Schema] = field(default_factory=dict)
     masks: Masks = field(default_factory=Masks)
     unmasked: frozenset[str] = frozenset()
+    searches: Gate = field(default_factory=lambda: Gate(asyncio.Semaphore(SEARCHES_MAX)))
+    exports: Gate = field(default_factory=lambda: Gate(asyncio.Semaphore(EXPORTS_MAX)))
     readers: Readers = field(default_factory=Readers)
+    tasks: Tasks = field(default_factory=Tasks)
     samplers: dict[str, Sampler] = field(default_factory=dict)
 
     def masks_for(self, session: Session | None) -> Masks | None:
@@ -66,6 +98,7 @@ class Site:
 
     async def close(self) -> None:
         """End all that is under way."""
+        await self.tasks.close()
         for sampler in self.samplers.values():
             await sampler.close()
         for cluster in self.clusters:
@@ -212,6 +245,12 @@ class Page:
         """A page that says only what is wrong."""
         return self.render("trouble.html", "Not shown", {"answer": Answer(None, text)},
                            status=status)
+
+    def note(self, what: str, outcome: str) -> None:
+        """A line of the audit about a change by this browser."""
+        user = self.session.user if self.session else ""
+        remote = self.request.client.host if self.request.client else ""
+        self.site.trail.add(user, remote, what, outcome)
 
     def redirect(self, path: str, **query: Any) -> Response:
         """To another page of this cluster, by GET."""

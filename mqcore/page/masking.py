@@ -43,6 +43,7 @@ WORK: Final = "mqcore.page.masking_child:work"
 SECONDS: Final = 1.0                    # of processor time for one request
 BATCH_MAX, BATCH_BYTES = 32, BYTES_MAX
 AT_ONCE: Final = 2                      # processes
+SEARCH_BYTES: Final = 8 << 20           # bodies that one search holds at a time
 FAILURES_MAX: Final = 3                 # requests without an answer, then the rest is hidden whole
 COMPRESSED: Final = 0x1                 # of a record's sysFlag
 # topics that hold messages of other topics, or names and keys from such messages
@@ -183,6 +184,7 @@ class PageAdmin(AsyncAdmin):
     """The client of a page; masks: what its user may not see."""
 
     masks: Masks = Masks()
+    read_bytes_max = SEARCH_BYTES
 
     async def shown(self, messages: Sequence[ReceivedMessage]) -> tuple[ReceivedMessage, ...]:
         """Messages that were read beside it, as its user may see them."""

@@ -169,9 +169,9 @@ CHINESE: dict[str, str] = {
     "preview": "预览",
     "problem": "问题",
     "processes": "进程",
-    ("processes and latencies are shown by a page that a broker of mqcore "
-     "serves itself."):
-        "进程和耗时只在 mqcore 的 Broker 自带的页面中显示。",
+    "processes and latencies are told by brokers of mqcore; a stock broker cannot say them.":
+        "进程和耗时由 mqcore 的 Broker 提供；官方 Broker 没有这些数据。",
+    "processes and latencies of": "查看进程和耗时",
     "properties": "属性",
     "queue": "队列",
     "queues": "队列",
@@ -348,4 +348,22 @@ CHINESE: dict[str, str] = {
     "ended": "已结束",
     "shown:": "已显示：",
     "left out:": "未显示：",
+    "tasks": "任务",
+    "task": "任务",
+    "began": "开始",
+    "of": "共",
+    "left out": "未重发",
+    "failures": "失败的消息",
+    "cancel": "取消",
+    "progress": "进度",
+    "running": "进行中",
+    "cancelled": "已取消",
+    "interrupted": "已中断",
+    "continue": "继续",
+    "it ended early": "提前结束",
+    ("what was sent stays sent, the others stay dead letters. sending again leaves out those that "
+     "were sent."):
+        "已重发的不会撤回，其余仍是死信。再次重发会跳过已重发的。",
+    "dead letters that are sent again": "正在重发的死信",
+    "no dead letters were sent again": "没有重发过死信",
 }

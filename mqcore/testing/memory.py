@@ -379,6 +379,9 @@ class _Figures:
     def runtime(self) -> Mapping[str, str]:
         return {}
 
+    def standing(self) -> Mapping[str, Any]:
+        return {"processes": [], "log": {}, "latencies": []}
+
     def sample(self) -> None:
         """No rates are told here."""
 

@@ -166,6 +166,7 @@ class RequestCode(IntEnum):
     HEAR_OF_TABLES = 32002             # likewise
     GRPC_CALL = 32003                  # of the gRPC front, which is no peer's business
     GRPC_SETTINGS = 32004              # likewise
+    GET_STANDING = 32005               # of ours alone: processes and latencies
 
 
 class ResponseCode(IntEnum):

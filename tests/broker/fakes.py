@@ -304,6 +304,9 @@ class FakeFigures:
     def runtime(self) -> Mapping[str, str]:
         return self.figures
 
+    def standing(self) -> Mapping[str, Any]:
+        return {"processes": [], "log": {}, "latencies": []}
+
     def sample(self) -> None:
         """No rates are told here."""
 

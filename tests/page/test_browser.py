@@ -192,7 +192,11 @@ def test_dead_letters_are_sent_again_by_hand(world: Shop, tab: Visit) -> None:
     page.get_by_role("link", name="Send again").click()
     page.get_by_label("Type the name to confirm:").fill("mailer")
     page.get_by_role("button", name="Send dead letters again").click()
-    page.get_by_text(re.compile(r"\d+ sent, 0 failed")).wait_for()
+    page.get_by_role("heading", name="mailer dead letters that are sent again").wait_for()
+    page.locator("#task").get_by_text("done", exact=True).wait_for()
+    page.get_by_role("link", name="Tasks").click()
+    page.get_by_role("region", name="Dead letters that are sent again").get_by_text(
+        "done").first.wait_for()
 
 
 def test_all_is_reached_by_the_keyboard(world: Shop, tab: Visit) -> None:

@@ -1,6 +1,7 @@
 """Forms that change something: made of commands, previewed, confirmed, noted in the audit."""
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from mqcore.page.changes import CHANGES, change, unsafe
 from mqcore.page.context import Site
 from tests.page.conftest import HOSTILE, World, client, site
 from tests.page.html import Page
+from tests.support.waiting import wait_until
 
 
 @dataclass
@@ -27,6 +29,20 @@ class Writer:
         page = Page(answer.text)
         assert page.faults == []
         return page
+
+    def begin_redrive(self, **fields: object) -> str:
+        """The URL of a task that has begun."""
+        token = self.preview("dlq-redrive", **fields).fields["token"]
+        answer = self.browser.post("/change?do=dlq-redrive", data={
+            **{name: str(value) for name, value in fields.items()}, "token": token,
+            "typed": str(fields["group"])})
+        assert answer.status_code == 303, answer.text
+        return str(answer.headers["location"])
+
+    def task(self, url: str) -> str:
+        page = Page(self.browser.get(url).text)
+        assert page.faults == []
+        return page.text
 
     def make(self, verb: str, typed: str = "", **fields: object) -> tuple[int, str]:
         page = self.preview(verb, **fields)
@@ -94,8 +110,16 @@ def test_dead_letters_are_sent_again_once(writer: Writer) -> None:
     fields = {"group": "billing", "to": "topic", "limit": 2}
     page = writer.preview("dlq-redrive", **fields)
     assert "send 2 dead letters of group billing to bills" in page.text
-    assert writer.make("dlq-redrive", typed="billing", **fields)[0] == 200
-    assert "2 are left out" in writer.preview("dlq-redrive", **fields).text
+    assert page.fields["rate"] == "100"
+    task = writer.begin_redrive(**fields)
+    wait_until(lambda: "done" in writer.task(task), "the end of the task")
+    shown = json.loads(writer.browser.get(f"{task}&format=json").text)
+    assert (shown["sent"], shown["failed"], shown["letters"], shown["state"]) == (2, 0, 2, "done")
+    wait_until(lambda: "2 are left out" in writer.preview("dlq-redrive", **fields).text,
+               "the copies in the index")
+    assert [(line.what, line.outcome) for line in reversed(writer.site.trail.lines)] == [
+        ("mqcore dlq redrive --limit 2 --to topic billing", "begun"),
+        ("mqcore dlq redrive --limit 2 --to topic billing", "done: 2 sent, 0 failed, 0 left out")]
 
 
 def test_a_message_is_sent(world: World, writer: Writer) -> None:

@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mqcore.client import AsyncAdmin
 from mqcore.page import asking
 from mqcore.page.asking import Cluster
 from mqcore.page.audit import Trail
 from mqcore.page.context import Site
 from mqcore.page.users import Users, line_of
+from mqcore.wire.codes import RequestCode
 from mqcore.wire.topics import DataVersion, TopicTable, encode_registration
 from tests.http.asking import checks, get, raw, values
 from tests.http.asking import families as metrics
@@ -72,6 +75,20 @@ def test_one_connection_gets_both(served: Served) -> None:
                            ("/audit", b"<!doctype html>")):
             connection.request("GET", path)
             assert part in connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def test_a_connection_of_the_page_stays_open(served: Served) -> None:
+    """Over rounds, a second each, in which the process ends what has its last answer."""
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=LIMIT_S)
+    try:
+        connection.connect()
+        opened, end = connection.sock, time.monotonic() + 3
+        while time.monotonic() < end:
+            connection.request("GET", "/audit")
+            assert connection.getresponse().read()
+            assert connection.sock is opened
     finally:
         connection.close()
 
@@ -169,8 +186,10 @@ def test_the_command_serves_a_cluster_under_other_addresses(world: World, tmp_pa
                 assert process.stdout is not None
                 assert f"http://127.0.0.1:{port}/" in process.stdout.readline()
                 store = json.loads(get(port, "/store?format=json")[1])
-                assert [one["address"] for one in store["brokers"]] == [f"192.0.2.1:{real}"]
-                assert store["unreachable"] == []
+                brokers = store["answer"]["brokers"]
+                assert [one["address"] for one in brokers] == [f"192.0.2.1:{real}"]
+                assert store["answer"]["unreachable"] == []
+                assert store["broker"]["processes"]
             finally:
                 process.send_signal(signal.SIGINT)
                 process.wait(LIMIT_S)
@@ -232,3 +251,48 @@ def test_name_servers_that_are_gone_leave_a_page_with_a_sentence() -> None:
             assert "cannot connect" in page.text
         assert browser.get("/").status_code == 200
         assert wait_until(lambda: "cannot connect" in browser.get("/").text, "the sampler") >= 0
+
+
+def test_processes_of_another_broker_are_asked_for(world: World) -> None:
+    with client(Site([Cluster(world.namesrv)], Users(time.monotonic), Trail())) as browser:
+        found = browser.get("/store?format=json").json()["broker"]
+        assert found.get("error") is None
+        assert {one["name"] for one in found["processes"]} >= {"writer", "coordinator"}
+        assert all(one["residentBytes"] > 0 for one in found["processes"])
+        sends = next(one for one in found["latencies"] if one["name"] == "send")
+        assert sends["count"] >= 20
+        page = Page(browser.get("/store").text)
+        assert page.faults == []
+        assert "Latencies since the start" in page.text
+        assert "mqcore status --broker" in page.text
+        odd = Page(browser.get("/store?broker=127.0.0.1:1").text)
+        assert "cannot connect" in odd.text
+        assert "mqcore-a" in odd.text
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"{}", b"[]", b'{"processes": [{}], "log": {}, "latencies": []}',
+    b'{"processes": [], "log": {"first": 1e400}, "latencies": []}',
+    b'{"processes": [], "log": {"first": ' + b"9" * 40 + b'}, "latencies": []}',
+    b'{"processes": [], "log": {"first": 1}, "latencies": []}',
+    b'{"processes": [], "log": {}, "latencies": [{"name": "<b>", "help": "", "count": 1, '
+    b'"meanSeconds": null, "p50Seconds": null, "p99Seconds": 1e11, "p999Seconds": null, '
+    b'"buckets": [{"fromSeconds": 1e11, "count": -5}, {"fromSeconds": 0, "count": 7}]}]}',
+])
+def test_a_broker_may_say_anything_of_its_processes(
+        world: World, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    ask = AsyncAdmin._ask
+
+    async def answered(self: AsyncAdmin, address: str, code: int, *args: Any, **more: Any) -> Any:
+        answer = await ask(self, address, code, *args, **more)
+        if code == RequestCode.GET_STANDING:
+            answer.body = body
+        return answer
+
+    monkeypatch.setattr(AsyncAdmin, "_ask", answered)
+    with client(Site([Cluster(world.namesrv)], Users(time.monotonic), Trail())) as browser:
+        answer = browser.get("/store")
+        assert answer.status_code == 200
+        page = Page(answer.text)
+        assert page.faults == []
+        assert "mqcore-a" in page.text

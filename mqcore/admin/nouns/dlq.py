@@ -2,29 +2,31 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 from itertools import compress
 from typing import Any
 
 import click
+from msgspec import Struct
 
+from mqcore.admin.nouns.paging import pages
 from mqcore.admin.nouns.parameters import cluster_option, group_argument
 from mqcore.admin.nouns.stored import document_of, preview, row_of
 from mqcore.admin.shell import units
 from mqcore.admin.shell.connection import Connection
-from mqcore.admin.shell.exits import Exit, Failure, NotFound
+from mqcore.admin.shell.exits import Exit, NotFound
 from mqcore.admin.shell.grep import Grep, grepping
 from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Part, Table, Text, View
-from mqcore.client import AsyncAdmin
+from mqcore.client import AsyncAdmin, RocketMQError, SendResult
 from mqcore.client.admin import DeadLetter, Found, TopicStats, Unreachable
-from mqcore.client.admin.messages import READ_COUNT_MAX
 from mqcore.wire.codes import DLQ_PREFIX
 
 TOPICS_AT_ONCE = 16
 REDRIVE_MAX = 10_000
+STEP_MAX = 20                          # letters that are sent before copies are looked for again
 PAGE_COUNT = 1_000                     # that one request for an export brings
 
 
@@ -97,25 +99,13 @@ def _filters(command: Any) -> Any:
     return command
 
 
-async def _pages(
+def _pages(
     admin: AsyncAdmin, group: str, since: str | None, until: str | None, count: int,
 ) -> AsyncGenerator[Found[DeadLetter], None]:
     """All dead letters of a group, some at a time, the oldest first."""
-    begin: str | datetime | None = since
-    seen: frozenset[str] = frozenset()
-    while True:
-        found = await admin.dead_letters(group, begin=begin, end=until, count=count)
-        fresh = tuple(one for one in found if one.message.offset_message_id not in seen)
-        yield Found(fresh, found.unreachable, found.more)
-        if not found.more:
-            return
-        if fresh:
-            begin = datetime.fromtimestamp(found[-1].message.store_timestamp_ms / 1000, UTC)
-            seen = frozenset(one.message.offset_message_id for one in found)
-        elif count < READ_COUNT_MAX:
-            count = READ_COUNT_MAX
-        else:
-            raise Failure(f"more than {count:,} dead letters of group {group} in one millisecond")
+    return pages(
+        lambda begin, count: admin.dead_letters(group, begin=begin, end=until, count=count),
+        lambda letter: letter.message, since, count, f"dead letters of group {group}")
 
 
 async def _taken(
@@ -138,8 +128,9 @@ async def _letters(
         async for found in pages:
             taken += await _taken(found.items, key, search)
             missing.update((failure.address, failure) for failure in found.unreachable)
+            size = sum(one.message.body_size for one in taken)
             more = found.more or len(taken) > limit
-            if len(taken) >= limit:
+            if len(taken) >= limit or size > admin.read_bytes_max:
                 break
     return Found(tuple(taken[:limit]), tuple(missing.values()), more)
 
@@ -218,57 +209,119 @@ async def redrive_command(
     A copy has the property REDRIVE_FROM with the dead letter's offset message id. A letter whose
     copy is still stored where it went is not sent again.
     """
+    found = await redrive(admin, group, limit=limit, to=to, rate=rate, again=again, **filters)
+
+    async def work() -> View:
+        rows = [row async for row in found.rows(admin)]
+        return found.result(rows)
+
+    return Plan(found.view(), work, found.line, group)
+
+
+LEFT_OUT, SENT_AGAIN = "left out", "sent"
+
+
+class Redrive(Struct, frozen=True):
+    """
+    Dead letters to be sent again.
+
+    letters     in their order; each leaves it when it was tried
+    skipped     how many were left out: sent again before, or without their topic's name
+    more        whether there are letters beyond the limit
+    missing     brokers that did not answer
+    """
+
+    group: str
+    letters: deque[DeadLetter]
+    count: int
+    skipped: int
+    more: bool
+    missing: tuple[Unreachable, ...]
+    topics: tuple[str, ...]
+    to: str
+    rate: float | None
+    again: bool
+
+    @property
+    def line(self) -> str:
+        """What will happen, in one line."""
+        target = f"group {self.group}" if self.to == "group" else ", ".join(self.topics)
+        return f"send {self.count} dead letters of group {self.group} to {target}"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For --json, before and after."""
+        return {"group": self.group, "to": self.to, "letters": self.count, "skipped": self.skipped,
+                "more": self.more, "topics": list(self.topics)}
+
+    def view(self) -> View:
+        """What will happen."""
+        lines = [self.line]
+        if self.skipped:
+            lines.append(f"{self.skipped} are left out: sent again before, or without their topic's"
+                         " name")
+        if self.more:
+            lines.append("there are more: raise --limit, or send these first")
+        return View(self.document, [Text(lines)], missing=list(self.missing))
+
+    def result(self, rows: Sequence[dict[str, Any]]) -> View:
+        """What happened."""
+        failed = sum(row["error"] is not None for row in rows)
+        sent = sum(row["result"] == SENT_AGAIN for row in rows)
+        return View({**self.document, "sent": list(rows), "failed": failed}, [
+            Table(SENT, rows, "nothing to send"),
+            Text([f"{sent} sent, {failed} failed, {self.skipped + len(rows) - sent - failed}"
+                  " left out"])], status=Exit.REFUSED if failed else Exit.DONE)
+
+    async def rows(self, admin: AsyncAdmin) -> AsyncGenerator[dict[str, Any], None]:
+        """
+        Send them, some at a time; a row each. Raises where a whole step fails.
+
+        Copies are looked for again before each step: another one may send the same letters
+        meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        step = STEP_MAX if self.rate is None else max(1, min(STEP_MAX, round(self.rate)))
+        due = loop.time()
+        while self.letters:
+            if self.rate is not None:
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                due = max(due, loop.time() - 1) + step / self.rate
+            letters = [self.letters.popleft() for _ in range(min(step, len(self.letters)))]
+            before = frozenset() if self.again else await admin.resent_before(letters, to=self.to)
+            fresh = [one for one in letters if one.message.offset_message_id not in before]
+            for letter in letters:
+                if letter.message.offset_message_id in before:
+                    yield _row(letter, LEFT_OUT)
+            for one in await admin.resend_dead_letters(self.group, fresh, to=self.to):
+                yield _row(one.letter, SENT_AGAIN if one.error is None else str(one.error),
+                           one.error, one.result)
+
+
+async def redrive(
+    admin: AsyncAdmin, group: str, *, limit: int, to: str, rate: float | None, again: bool,
+    **filters: Any,
+) -> Redrive:
+    """The letters that a redrive is about. Raises NotFound where there are none."""
     found = await _letters(admin, group, limit=limit, **filters)
     if not found:
         raise NotFound("dead letter of group", group)
     before = frozenset() if again else await admin.resent_before(found.items, to=to)
-    letters = [one for one in found if one.message.offset_message_id not in before and one.topic]
-    skipped = len(found) - len(letters)
-    topics = sorted({one.topic for one in letters})
-    document = {"group": group, "to": to, "letters": len(letters), "skipped": skipped,
-                "more": found.more, "topics": topics}
-    target = f"group {group}" if to == "group" else ", ".join(topics)
-    line = f"send {len(letters)} dead letters of group {group} to {target}"
-    lines = [line]
-    if skipped:
-        lines.append(f"{skipped} are left out: sent again before, or without their topic's name")
-    if found.more:
-        lines.append("there are more: raise --limit")
-
-    async def work() -> View:
-        rows = await _redrive(admin, group, letters, to, rate)
-        failed = sum(row["error"] is not None for row in rows)
-        return View({**document, "sent": rows, "failed": failed}, [
-            Table(SENT, rows, "nothing to send"),
-            Text([f"{len(rows) - failed} sent, {failed} failed, {skipped} left out"])],
-            status=Exit.REFUSED if failed else Exit.DONE)
-
-    return Plan(View(document, [Text(lines)], missing=found.unreachable), work, line, group)
+    letters = deque(one for one in found
+                    if one.message.offset_message_id not in before and one.topic)
+    return Redrive(group, letters, len(letters), len(found) - len(letters), found.more,
+                   found.unreachable, tuple(sorted({one.topic for one in letters})), to, rate,
+                   again)
 
 
-async def _redrive(
-    admin: AsyncAdmin, group: str, letters: Sequence[DeadLetter], to: str, rate: float | None,
-) -> list[dict[str, Any]]:
-    """Send them in their order, some at a time; a row each."""
-    loop = asyncio.get_running_loop()
-    rows: list[dict[str, Any]] = []
-    step = len(letters) if rate is None else max(1, round(rate))
-    due = loop.time()
-    for begin in range(0, len(letters), max(step, 1)):
-        if rate is not None:
-            await asyncio.sleep(max(0.0, due - loop.time()))
-            due = loop.time() + step / rate
-        for one in await admin.resend_dead_letters(group, letters[begin:begin + step], to=to):
-            error = None if one.error is None else str(one.error)
-            rows.append({
-                "messageId": one.letter.message.message_id,
-                "offsetMessageId": one.letter.message.offset_message_id,
-                "topic": one.letter.topic, "error": error,
-                "result": error or "sent",
-                "newOffsetMessageId": None if one.result is None
-                else one.result.offset_message_id,
-            })
-    return rows
+def _row(letter: DeadLetter, result: str, error: RocketMQError | None = None,
+         sent: SendResult | None = None) -> dict[str, Any]:
+    return {
+        "messageId": letter.message.message_id,
+        "offsetMessageId": letter.message.offset_message_id, "topic": letter.topic,
+        "error": None if error is None else str(error), "result": result,
+        "newOffsetMessageId": None if sent is None else sent.offset_message_id,
+    }
 
 
 @dlq_group.command("purge")

@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mqcore.admin.nouns.paging import pages
 from mqcore.admin.nouns.parameters import group_option, topic_option
 from mqcore.admin.nouns.stored import ROWS, document_of, parts_of, row_of
 from mqcore.admin.shell import units
@@ -19,11 +21,13 @@ from mqcore.admin.shell.grep import grepping
 from mqcore.admin.shell.runner import Plan, changes, reads, streams
 from mqcore.admin.shell.view import Column, Facts, Part, Table, Text, View
 from mqcore.client import AsyncAdmin, AsyncReader, MessageQueue, ReceivedMessage
-from mqcore.client.admin import MessageTrace, Track
+from mqcore.client.admin import MessageTrace, Track, Unreachable
+from mqcore.client.admin.messages import READ_BYTES_MAX
 
 FIND_MAX = 10_000
 PATIENCE_MAX_S = 86_400.0
-GREP_MAX = 100_000
+GREP_MAX = 100_000                     # messages that a search looks at
+GREP_COUNT = 1_000                     # of each queue at a time
 PLACE = re.compile(r"(?P<topic>[^/]+)/(?P<broker>[^/]+)/(?P<queue>\d+)/(?P<offset>\d+)")
 
 
@@ -115,19 +119,33 @@ async def find_command(
     since: str | None, until: str | None, limit: int,
 ) -> View:
     """Messages of a topic in the order in which they were stored, without a group."""
-    count = limit if grep is None else GREP_MAX
-    async with grepping(grep) as search:
-        found = await admin.read(topic, begin=since, end=until, count=count,
-                                 **_expression(tags, sql))
-        taken = list(compress(found, await search.found([one.body for one in found])))
+    options = _expression(tags, sql)
+    taken: list[ReceivedMessage] = []
+    missing: dict[str, Unreachable] = {}
+    looked_at = size = 0
+    more = False
+    async with grepping(grep) as search, aclosing(pages(
+            lambda begin, count: admin.read(topic, begin=begin, end=until, count=count, **options),
+            lambda message: message, since, limit if grep is None else GREP_COUNT,
+            f"messages of topic {topic}")) as found_pages:
+        async for found in found_pages:
+            bodies = [one.body for one in found]
+            taken += compress(found, await search.found(bodies))
+            missing.update((failure.address, failure) for failure in found.unreachable)
+            looked_at += len(found)
+            size += sum(map(len, bodies))
+            more = found.more or len(taken) > limit
+            if len(taken) >= limit or looked_at >= GREP_MAX or size >= READ_BYTES_MAX:
+                break
+            if sum(one.body_size for one in taken) > admin.read_bytes_max:
+                break
     documents = [document_of(message) for message in taken[:limit]]
     rows = [row_of(document) for document in documents]
-    more = found.more or len(taken) > limit
     parts: list[Part] = [Table(ROWS, rows, "no messages")]
     if more:
         parts.append(Text([f"there are more: raise --limit, or give --since {_after(rows)}"]))
     return View({"messages": documents, "more": more}, parts, items="messages", name="messageId",
-                missing=found.unreachable)
+                missing=list(missing.values()))
 
 
 def _after(rows: Sequence[dict[str, Any]]) -> str:

@@ -178,6 +178,12 @@ def runtime_info(core: Core, request: Request) -> Answer:
     return Answer(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
 
 
+@answers(RequestCode.GET_STANDING)
+def standing(core: Core, request: Request) -> Answer:
+    """GET_STANDING (32005): processes, positions of the log, latencies, as `mqcore status`."""
+    return Answer(ResponseCode.SUCCESS, body=fastjson.dumps(core.ports.figures.standing()))
+
+
 def _delays(core: Core) -> dict[str, str]:
     """For each delay level: the next message to be delivered, and how many there are."""
     offsets = core.ports.figures.delay_offsets() or {}

@@ -115,6 +115,7 @@ class Admin(BlockingRole[AsyncAdmin]):
     clusters: Final = _waits(AsyncAdmin.clusters)
     broker_status: Final = _waits(AsyncAdmin.broker_status)
     cluster_status: Final = _waits(AsyncAdmin.cluster_status)
+    broker_standing: Final = _waits(AsyncAdmin.broker_standing)
     broker_config: Final = _waits(AsyncAdmin.broker_config)
     update_broker_config: Final = _waits(AsyncAdmin.update_broker_config)
     clean_expired_queues: Final = _waits(AsyncAdmin.clean_expired_queues)

@@ -4,8 +4,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
+from typing import Annotated
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 
 from mqcore.client.admin import arguments
 from mqcore.client.admin.backlogs import quick_backlogs
@@ -22,10 +24,10 @@ from mqcore.client.admin.groups import (
     is_system_group,
     read_stats,
 )
-from mqcore.client.admin.link import Found, Link, Target, limited
-from mqcore.wire.codes import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, RequestCode
+from mqcore.client.admin.link import SUCCESS, Found, Link, Target, limited
+from mqcore.wire.codes import DLQ_PREFIX, MASTER_ID, RETRY_PREFIX, RequestCode, ResponseCode
 from mqcore.wire.numbers import whole_number
-from mqcore.wire.topics import BrokerData, TopicConfig
+from mqcore.wire.topics import BodyError, BrokerData, TopicConfig
 
 
 class Cluster(Struct, frozen=True):
@@ -33,6 +35,52 @@ class Cluster(Struct, frozen=True):
 
     name: str
     brokers: tuple[BrokerData, ...]
+
+
+Whole = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+
+
+class ProcessStanding(Struct, frozen=True, rename="camel", kw_only=True):
+    """One process of a broker of mqcore; trouble: why it does not do its work, None: it does."""
+
+    name: str
+    pid: Whole
+    state: str
+    starts: Whole
+    beat_seconds: Seconds
+    up_seconds: Whole | None = None
+    cpu_seconds: Seconds
+    resident_bytes: Whole
+    trouble: str | None = None
+
+
+class LatencyBucket(Struct, frozen=True, rename="camel", kw_only=True):
+    """How many took from so long on, up to the next bucket."""
+
+    from_seconds: Seconds
+    count: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class LatencyStanding(Struct, frozen=True, rename="camel", kw_only=True):
+    """A histogram since the start of a broker."""
+
+    name: str
+    help: str
+    count: Whole
+    mean_seconds: Seconds | None = None
+    p50_seconds: Seconds | None = None
+    p99_seconds: Seconds | None = None
+    p999_seconds: Seconds | None = None
+    buckets: Annotated[tuple[LatencyBucket, ...], Meta(max_length=10_000)]
+
+
+class Standing(Struct, frozen=True):
+    """What a broker of mqcore says of its processes (32005); log: positions by name."""
+
+    processes: Annotated[tuple[ProcessStanding, ...], Meta(max_length=10_000)]
+    log: dict[str, Whole]
+    latencies: Annotated[tuple[LatencyStanding, ...], Meta(max_length=1_000)]
 
 
 class BrokerStatus(Struct, frozen=True):
@@ -110,6 +158,22 @@ class Brokers(Groups, Link):
         answers, failures = await self._read(
             "status of brokers", list(ids), lambda target: self._status(target, ids[target]))
         return Found(tuple(status for _, status in answers), failures)
+
+    @limited
+    async def broker_standing(self, broker: str) -> Standing | None:
+        """
+        Processes, positions of the log and latencies of one broker, `host:port` or a name, as
+        `mqcore status` on its machine says them; None of a stock broker, which cannot say them.
+        """
+        target = await self._address(broker)
+        answer = await self._ask(target.address, RequestCode.GET_STANDING, accept=(
+            *SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
+        if answer.code not in SUCCESS:
+            return None
+        try:
+            return msgspec.json.decode(answer.body, type=Standing)
+        except msgspec.MsgspecError as error:
+            raise BodyError(f"answer of {target.address}: {error}") from error
 
     async def _status(self, target: Target, broker_id: int) -> BrokerStatus:
         answer = await self._ask(target.address, RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -34,7 +34,7 @@ from mqcore.wire.tags import EXPRESSION_SQL92, EXPRESSION_TAG, Subscription, par
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 QUERY_COUNT_MAX: Final = 64             # a broker gives no more
 READ_COUNT_MAX: Final = 100_000         # messages that one call brings
-READ_BYTES_MAX: Final = 64 << 20        # and their bodies, shared by the queues; one each at least
+READ_BYTES_MAX: Final = 64 << 20        # and their bodies
 PULL_COUNT: Final = 32
 NOT_FOUND: Final = int(ResponseCode.NO_MESSAGE)
 
@@ -62,7 +62,13 @@ class QueueEntries(Struct, frozen=True):
 
 
 class Messages(Connections, Link):
-    """What AsyncAdmin does with messages."""
+    """
+    What AsyncAdmin does with messages.
+
+    read_bytes_max   bodies that one `read` brings, shared by the queues; one each at least
+    """
+
+    read_bytes_max: int = READ_BYTES_MAX
 
     @limited
     async def message(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
@@ -199,7 +205,7 @@ class Messages(Connections, Link):
         async def one(target: Target) -> tuple[list[ReceivedMessage], bool]:
             return await self._read_queue(
                 Target(places[target].broker_name, target.address), places[target], subscription,
-                count, READ_BYTES_MAX // len(queues), begin_ms, end_ms)
+                count, self.read_bytes_max // len(queues), begin_ms, end_ms)
 
         places = {}
         for queue in queues:

@@ -13,6 +13,7 @@ from mqcore.page.asking import ERRORS, Answer, code_of, planned, text_of
 from mqcore.page.changes import Change, change, unsafe
 from mqcore.page.context import STATUS, TEXT_MAX, Page
 from mqcore.page.guard import has_token
+from mqcore.page.pages.tasks import begun
 from mqcore.page.sessions import FormError, form_of
 
 WORK_S = 60.0
@@ -37,7 +38,8 @@ async def _planned(page: Page, found: Change, form: dict[str, str]) -> tuple[Pla
         refused = unsafe(found.verb, form)
         if refused:
             return None, refused
-        return await planned(page.admin, found.command, **found.options(form)), ""
+        async with page.site.searches.place():
+            return await planned(page.admin, found.command, **found.options(form)), ""
     except (*ERRORS, ValueError) as error:
         return None, text_of(error)
     except TimeoutError:
@@ -77,11 +79,11 @@ async def _made(page: Page, found: Change) -> Response:
     if plan.question and plan.name and sent.get("typed", "").strip() != plan.name:
         return _shown(page, found, form, plan, f"type {plan.name} to confirm",
                       HTTPStatus.BAD_REQUEST)
+    if found.verb == "dlq-redrive":
+        return await begun(page, found, form)
     answer = await _worked(plan, found, form)
-    user = page.session.user if page.session else ""
-    remote = page.request.client.host if page.request.client else ""
-    page.site.trail.add(user, remote, found.as_typed(form)[:TEXT_MAX],
-                        answer.error or ("done" if answer.status == Exit.DONE else "failed"))
+    page.note(found.as_typed(form)[:TEXT_MAX],
+              answer.error or ("done" if answer.status == Exit.DONE else "failed"))
     return page.render("changed.html", found.title, {"answer": answer}, change=found,
                        back=_back(page, found, form),
                        status=HTTPStatus.OK if not answer.error else STATUS.get(

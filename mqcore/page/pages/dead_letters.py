@@ -38,8 +38,9 @@ async def of_group(page: Page) -> Response:
     for key, value in filters.items():
         words += [f"--{key}", value] if value else []
     options: dict[str, Any] = {key: value or None for key, value in filters.items()}
-    answer = await page.ask(nouns.show_command, shlex.join(words), group=name, limit=limit,
-                            **options)
+    async with page.site.searches.place():
+        answer = await page.ask(nouns.show_command, shlex.join(words), group=name, limit=limit,
+                                **options)
     return page.render(
         "dead_letters_of_group.html", "Dead letters", {"answer": answer}, name=name,
         hidden=any(page.admin.hides(topics_of(one, DLQ_PREFIX + name))
@@ -56,10 +57,11 @@ async def export(page: Page) -> Response:
     """A file with a line for each dead letter, as `mqcore message send --ndjson` reads it."""
     name = page.needed("name")
     documents = nouns.exported(page.admin, name, **{key: page.text(key) or None for key in FILTERS})
-    first = await anext(documents, None)       # an error so far is a page, later it cuts the file
+    async with page.site.searches.place():
+        first = await anext(documents, None)   # an error so far is a page, later it cuts the file
 
     async def lines() -> AsyncIterator[bytes]:
-        async with asyncio.timeout(EXPORT_S), aclosing(documents):
+        async with asyncio.timeout(EXPORT_S), aclosing(documents), page.site.exports.place():
             if first is not None:
                 yield _line(page, first)
             async for document in documents:

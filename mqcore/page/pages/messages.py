@@ -50,14 +50,15 @@ async def messages(page: Page) -> Response:
         if len(documents) == 1 and page.text("format") != "json":
             return page.redirect("/message", id=documents[0]["offsetMessageId"])
     elif topic:
-        answer = await page.ask(
-            nouns.find_command, _line("find", "", {
-                "-t": topic, "--since": fields["since"], "--until": fields["until"],
-                "--tag": fields["tag"], "--sql": fields["sql"], "--grep": fields["grep"],
-                "--limit": str(limit)}),
-            topic=topic, tags=fields["tag"] or None, sql=fields["sql"] or None,
-            grep=fields["grep"] or None, since=fields["since"] or None,
-            until=fields["until"] or None, limit=limit)
+        line = _line("find", "", {
+            "-t": topic, "--since": fields["since"], "--until": fields["until"],
+            "--tag": fields["tag"], "--sql": fields["sql"], "--grep": fields["grep"],
+            "--limit": str(limit)})
+        async with page.site.searches.place():
+            answer = await page.ask(
+                nouns.find_command, line, topic=topic, tags=fields["tag"] or None,
+                sql=fields["sql"] or None, grep=fields["grep"] or None,
+                since=fields["since"] or None, until=fields["until"] or None, limit=limit)
         documents = answer.document.get("messages", ())
     else:
         answer, documents = Answer(None, "", Exit.DONE), ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqcore.broker.requests.check_sender import figures
+from mqcore.http.standing import standing
 from mqcore.participants import HA_MASTER, HA_SLAVE, WRITER
 from mqcore.replication.side_files import overtaken_messages
 from mqcore.shm.check_ring import transaction_figures
@@ -119,6 +120,10 @@ class StoreFigures:
             lost += last
         self._counted[name, index] = count, lost
         return lost + count
+
+    def standing(self) -> Mapping[str, Any]:
+        """For GET_STANDING."""
+        return standing(self._segment, Latencies(self._segment))
 
     def delay_offsets(self) -> Mapping[int, int] | None:
         return delay_offsets(self._segment)

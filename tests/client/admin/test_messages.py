@@ -101,7 +101,7 @@ def test_a_topic_is_read_without_a_group(admin, topic):
 
 
 def test_a_read_of_large_bodies_is_cut_and_skips_none(admin, topic, monkeypatch):
-    monkeypatch.setattr(messages, "READ_BYTES_MAX", 4_000)         # 2,000 for each of two queues
+    monkeypatch.setattr(messages.Messages, "read_bytes_max", 4_000)     # 2,000 for each queue
     store(admin, topic, *(f"{number}" * 900 for number in range(4)))
     store(admin, topic, "small", queue_id=1)
     cut = admin.read(topic)
@@ -112,7 +112,7 @@ def test_a_read_of_large_bodies_is_cut_and_skips_none(admin, topic, monkeypatch)
     rest = admin.read(topic, begin=datetime.fromtimestamp(
         cut[-1].store_timestamp_ms / 1000, UTC))
     assert rest[0].store_timestamp_ms <= cut[-1].store_timestamp_ms
-    monkeypatch.setattr(messages, "READ_BYTES_MAX", 8)             # less than a single message
+    monkeypatch.setattr(messages.Messages, "read_bytes_max", 8)         # less than a single message
     assert [message.body[:1] for message in admin.read(topic, queue_id=0)] == [b"0"]
 
 
