@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
@@ -23,6 +23,7 @@ NAMESRV_VARIABLE = "NAMESRV_ADDR"
 URL_SCHEME = "rocketmq://"
 _TLS_OPTIONS = ("tls", "ca", "crl", "cert", "key", "key_password_file")
 _URL_OPTIONS = (*_TLS_OPTIONS, "instance_name", "unit_name")
+Contexts = Callable[[str], ssl.SSLContext | None]
 _TLS_WORDS = ("verify", "insecure", "off")
 
 
@@ -33,7 +34,7 @@ class ClientOptions(TypedDict, total=False):
     namesrv_domain: str
     namespace: str
     credentials: Credentials | tuple[str, str] | None
-    tls: bool | ssl.SSLContext
+    tls: bool | ssl.SSLContext | Contexts
     instance_name: str | None
     unit_name: str
     unit_mode: bool
@@ -60,7 +61,8 @@ class ClientConfig:
     namesrv_domain      a host of HTTP discovery, used without namesrv (remoting.md 2.7)
     namespace           prefix of all topics and groups (client.md 1.8)
     credentials         Credentials, or (access key, secret key): requests are signed (7.2)
-    tls                 True: verify against the system's authorities; or an ssl.SSLContext (7.3)
+    tls                 True: verify against the system's authorities; or an ssl.SSLContext (7.3);
+                        or a function of `host:port`, which returns one, or None for no TLS
     instance_name       part of the client id; None: a unique one (1.2)
     unit_name           part of the client id and of the discovery URL (1.9)
     unit_mode           copied into headers and heartbeats (1.9)
@@ -84,7 +86,7 @@ class ClientConfig:
     namesrv_domain: str = ""
     namespace: str = ""
     credentials: Credentials | tuple[str, str] | None = None
-    tls: bool | ssl.SSLContext = False
+    tls: bool | ssl.SSLContext | Contexts = False
     instance_name: str | None = None
     unit_name: str = ""
     unit_mode: bool = False
@@ -120,7 +122,7 @@ class ClientConfig:
             split_address(new)
         if self.on_event is not None and not callable(self.on_event):
             raise ConfigError(f"on_event {self.on_event!r}: expected a function")
-        if not isinstance(self.tls, bool | ssl.SSLContext):
+        if not (isinstance(self.tls, bool | ssl.SSLContext) or callable(self.tls)):
             raise ConfigError(f"tls {self.tls!r}: expected True, False or an ssl.SSLContext")
 
     @property
@@ -134,10 +136,12 @@ class ClientConfig:
         assert not isinstance(self.credentials, tuple)
         return self.credentials
 
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS context of connections; None without TLS."""
+    def ssl_context(self, address: str = "") -> ssl.SSLContext | None:
+        """The TLS context of connections to `host:port`; None without TLS."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
+        if callable(self.tls):
+            return self.tls(address)
         return ssl.create_default_context() if self.tls else None
 
 

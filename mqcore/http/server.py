@@ -160,13 +160,15 @@ class HttpServer:
     async def _hand_over(self, page: PageProtocol, head: bytes, reader: asyncio.StreamReader,
                          writer: asyncio.StreamWriter) -> None:
         """Let `page` have the connection, with all bytes that were read."""
+        transport = writer.transport
+        assert isinstance(transport, asyncio.Transport)
+        if transport.is_reading():
+            transport.pause_reading()               # bytes that come now are the page's
         read = [head]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0):          # what is there already comes without waiting
                 while piece := await reader.read(HEAD_BYTES_MAX):
                     read.append(piece)
-        transport = writer.transport
-        assert isinstance(transport, asyncio.Transport)
         before = transport.get_protocol()
         has_ended = reader.at_eof()                 # before the reader is told that it ended
         transport.set_protocol(page)

@@ -1,4 +1,4 @@
-"""What shared memory says of a broker's processes and latencies, as documents for people."""
+"""A broker's processes and latencies, of shared memory, as documents for people."""
 from __future__ import annotations
 
 import time

@@ -6,7 +6,6 @@ Each question has a deadline. One that fails is an Answer with the error: the re
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -18,6 +17,7 @@ from mqcore.admin.shell.runner import Plan, hint_of, work_of
 from mqcore.admin.shell.view import Part, Table, View
 from mqcore.client import AsyncAdmin, Credentials, RocketMQError
 from mqcore.client.admin import Unreachable
+from mqcore.client.config import Contexts
 from mqcore.page.masking import MaskedAdmin, Masks, PageAdmin
 
 REQUEST_S = 2.0                        # one request to one broker
@@ -72,7 +72,7 @@ class Cluster:
     namesrv   addresses of its name servers
     base      what its URLs begin with
     addresses   where brokers are reached, by the address that they register
-    tls       what connections are made with, where `namesrv` does not say it
+    tls       what connections to an address are made with, where `namesrv` does not say it
     """
 
     namesrv: str
@@ -80,7 +80,7 @@ class Cluster:
     name: str = ""
     base: str = ""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    tls: ssl.SSLContext | None = None
+    tls: Contexts | None = None
     _admins: dict[tuple[str, bool], PageAdmin] = field(default_factory=dict)
 
     async def admin(
@@ -91,13 +91,19 @@ class Cluster:
         key = "" if account is None else account.access_key, masks is not None
         found = self._admins.get(key)
         if found is None:
-            found = (PageAdmin if masks is None else MaskedAdmin)(
-                self.namesrv, credentials=account, timeout=REQUEST_S, time_limit=PAGE_S,
-                addresses=self.addresses, tls=self.tls or False)
-            found.masks = masks or Masks()
-            self._admins[key] = found
+            found = self._admins[key] = self.new_admin(account, masks)
             await found.start()
         return found
+
+    def new_admin(
+        self, credentials: Credentials | None = None, masks: Masks | None = None,
+    ) -> PageAdmin:
+        """One of its own, which its user starts and closes."""
+        made = (PageAdmin if masks is None else MaskedAdmin)(
+            self.namesrv, credentials=credentials or self.credentials, timeout=REQUEST_S,
+            time_limit=PAGE_S, addresses=self.addresses, tls=self.tls or False)
+        made.masks = masks or Masks()
+        return made
 
     async def forget(self, access_key: str) -> None:
         """Close the clients of an account that has logged out."""

@@ -1,10 +1,10 @@
 """
 Dead letters that are sent again, as tasks: they outlast the request that began them.
 
-What was sent is known by the copies themselves (REDRIVE_FROM): each step looks for them first. So a
-task that ends early, with its process too, loses nothing and sends nothing twice; the letters that
-are left stay dead letters, and another task of the same group sends them. Beside a broker a file
-says which tasks were under way when the process ended.
+The copies themselves (REDRIVE_FROM) tell which letters were sent: each step looks for them first.
+So a task that ends early, with its process too, loses nothing and sends nothing twice; the letters
+that are left stay dead letters, and another task of the same group sends them. Beside a broker a
+file says which tasks were under way when the process ended.
 """
 from __future__ import annotations
 

@@ -251,7 +251,8 @@ def test_no_page_shows_what_is_hidden(vault: Vault, bob: TestClient) -> None:
     for path in paths(vault):
         for wanted in (path, f"{path}{'&' if '?' in path else '?'}format=json"):
             answer = bob.get(wanted, follow_redirects=True)
-            assert answer.status_code == 200, (wanted, answer.text)
+            # a half message that was asked about meanwhile stands elsewhere, and is not pending
+            assert answer.status_code == 200 or "not pending" in answer.text, (wanted, answer.text)
             if shows_secret(answer.text):
                 found[wanted] = answer.text
     assert found == {}

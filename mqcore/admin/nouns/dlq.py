@@ -244,7 +244,7 @@ class Redrive(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """What will happen, in one line."""
+        """The plan in one line."""
         target = f"group {self.group}" if self.to == "group" else ", ".join(self.topics)
         return f"send {self.count} dead letters of group {self.group} to {target}"
 
@@ -255,7 +255,7 @@ class Redrive(Struct, frozen=True):
                 "more": self.more, "topics": list(self.topics)}
 
     def view(self) -> View:
-        """What will happen."""
+        """The plan."""
         lines = [self.line]
         if self.skipped:
             lines.append(f"{self.skipped} are left out: sent again before, or without their topic's"
@@ -265,7 +265,7 @@ class Redrive(Struct, frozen=True):
         return View(self.document, [Text(lines)], missing=list(self.missing))
 
     def result(self, rows: Sequence[dict[str, Any]]) -> View:
-        """What happened."""
+        """The result."""
         failed = sum(row["error"] is not None for row in rows)
         sent = sum(row["result"] == SENT_AGAIN for row in rows)
         return View({**self.document, "sent": list(rows), "failed": failed}, [

@@ -68,7 +68,8 @@ class ClientInstance:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._heartbeat_lock = asyncio.Lock()
         self.pool: ConnectionPool = ConnectionPool(
-            self._on_request, connect_timeout=config.connect_timeout, tls=config.ssl_context(),
+            self._on_request, connect_timeout=config.connect_timeout,
+            tls=config.ssl_context if callable(config.tls) else config.ssl_context(),
             prepare=self._prepare, on_open=self._on_open, on_lost=self._on_lost,
             elsewhere=config.addresses,
         )

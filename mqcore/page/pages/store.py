@@ -59,7 +59,7 @@ async def store(page: Page) -> Response:
 
 
 def _positions(document: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Of the log; None where a broker does not say all of them."""
+    """Of the log; None where a broker leaves one out."""
     log = document.get("log", {})
     return log if {"first", "published", "flushed", "dispatched"} <= set(log) else None
 
