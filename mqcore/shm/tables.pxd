@@ -19,6 +19,10 @@ from mqcore.layout cimport SUBSCRIPTION_CODE_COUNT_MAX
 from mqcore.shm.segment cimport Shm
 
 
+cdef enum:                         # of a topic's flags, beside layout's
+    TOPIC_KIND_UNIT = 0x100        # the only MessageType that clients of gRPC may send ...
+    TOPIC_KIND_MASK = 0xF00        # ... 0: all
+
 cdef struct TopicView:             # a consistent copy
     int32_t read_queues
     int32_t write_queues

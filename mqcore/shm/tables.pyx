@@ -382,8 +382,8 @@ cdef class TableWriter:
         self.shm = &segment.shm
 
     def publish_topic(self, str name, *, int read_queues, int write_queues, int perm,
-                      bint multi_tag=False, bint send_asks=False) -> None:
-        """Show a topic to the serving processes. send_asks: each send is decided by the coordinator."""
+                      bint multi_tag=False, bint send_asks=False, int kind=0) -> None:
+        """Show a topic. send_asks: each send is decided by the coordinator; kind: TOPIC_KIND_MASK's."""
         raw = name_bytes("topic", name, TOPIC_LENGTH_MAX)
         cdef Key key = key_of(raw)
         cdef int32_t number = topic_number(self.shm, &key)
@@ -401,7 +401,8 @@ cdef class TableWriter:
         entry.read_queues = read_queues
         entry.write_queues = write_queues
         entry.perm = perm
-        entry.flags = (TOPIC_MULTI_TAG if multi_tag else 0) | (TOPIC_SEND_ASKS if send_asks else 0)
+        entry.flags = (TOPIC_MULTI_TAG * multi_tag | TOPIC_SEND_ASKS * send_asks
+                       | kind * TOPIC_KIND_UNIT)
         entry.live = 1
         close_entry(&entry.sequence)
         if fresh:

@@ -20,6 +20,9 @@ MULTI_TAG = "MULTI_TAG"
 SYS_FLAG_UNIT = 0x1
 SYS_FLAG_UNIT_SUB = 0x2
 
+KIND_ATTRIBUTE = "message.type"         # of a topic's attributes
+KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")     # any other value: every kind
+MESSAGE_TYPES = (*KINDS, "MIXED")
 _FILTER_TYPES = (SINGLE_TAG, MULTI_TAG)
 _INFLATED_SIZE_MAX = 64 * 1024 * 1024
 _PIECE_SIZE = 256 << 10                 # bytes of it, between two pauses
@@ -59,7 +62,11 @@ class DataVersion:
 
 
 class TopicConfig(Struct, frozen=True, gc=False):
-    """One topic of a broker; there are many, and none is part of a circle."""
+    """
+    One topic of a broker; there are many, and none is part of a circle.
+
+    more: members that only newer brokers know, as JSON; its `attributes` are RocketMQ 5's.
+    """
 
     name: str
     read_queue_count: int = 16
@@ -68,13 +75,22 @@ class TopicConfig(Struct, frozen=True, gc=False):
     filter_type: str = SINGLE_TAG
     sys_flag: int = 0
     order: bool = False
+    more: dict[str, Any] | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of messages that it takes; "": it does not say, and takes all (grpc.md 2.8)."""
+        attributes = (self.more or {}).get("attributes")
+        kind = attributes.get(KIND_ATTRIBUTE) if isinstance(attributes, dict) else None
+        return kind if isinstance(kind, str) and kind in KINDS else ""
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        members = {
             "order": self.order, "perm": self.perm, "readQueueNums": self.read_queue_count,
             "topicFilterType": self.filter_type, "topicName": self.name,
             "topicSysFlag": self.sys_flag, "writeQueueNums": self.write_queue_count,
         }
+        return dict(sorted((self.more | members).items())) if self.more else members
 
     @classmethod
     def from_json(cls, name: str, value: Any) -> TopicConfig:

@@ -118,3 +118,17 @@ def test_queue_entries_are_shown(cluster: Cluster) -> None:
     assert [row["offset"] for row in first["entries"]] == [0, 1, 2]
     assert {row["tagCode"] for row in first["entries"]} == {97}
     assert all(row["bytes"] > 90 for row in first["entries"])
+
+
+def test_a_topic_says_its_type_and_a_group_its_order(cluster: Cluster) -> None:
+    if cluster.kind == "stock":
+        pytest.skip("a broker of 4.x knows neither")
+    assert cluster.json("topic", "create", "T-fifo", "--type", "FIFO")["messageType"] == "FIFO"
+    (shown,) = cluster.json("topic", "show", "T-fifo")["brokers"]
+    assert shown["messageType"] == "FIFO"
+    cluster.json("group", "create", "g-fifo", "--fifo")
+    (shown,) = cluster.json("group", "show", "g-fifo")["brokers"]
+    assert shown["consumeMessageOrderly"] is True
+    cluster.json("group", "edit", "g-fifo", "--retries", 3, "--yes")
+    (shown,) = cluster.json("group", "show", "g-fifo")["brokers"]
+    assert shown["consumeMessageOrderly"] is True

@@ -162,3 +162,14 @@ def test_a_lite_pull_consumer_gets_the_messages(tools: Tools5) -> None:
 
     assert text.startswith("["), text
     assert len(json.loads(text)) == 3, text
+
+
+def test_topics_and_groups_take_what_only_5x_knows(tools: Tools5) -> None:
+    address = tools.live.broker_addr
+    tools.admin("updateTopic", "-b", address, "-t", "Fifo", "-a", "+message.type=FIFO")
+    tools.admin("updateSubGroup", "-b", address, "-g", "FifoGroup", "-o", "true")
+    with State(address) as state:
+        topic = json.loads(state.ask(Code.GET_TOPIC_CONFIG, {"topic": "Fifo"}).body)
+        groups = json.loads(state.ask(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body)
+    assert topic["attributes"] == {"message.type": "FIFO"}
+    assert groups["subscriptionGroupTable"]["FifoGroup"]["consumeMessageOrderly"] is True

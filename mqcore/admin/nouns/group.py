@@ -231,6 +231,8 @@ retry_queues = click.option("--retry-queues", type=click.IntRange(0, 65_535),
                             help="Queues of the retry topic on each broker.")
 broadcast = click.option("--broadcast/--no-broadcast", default=None,
                          help="Whether broadcasting members may pull.")
+fifo_option = click.option("--fifo/--no-fifo", default=None, help=(
+    "Whether RocketMQ 5's clients get a queue's messages one after another."))
 
 
 @group_group.command("create")
@@ -238,16 +240,17 @@ broadcast = click.option("--broadcast/--no-broadcast", default=None,
 @retry_max
 @retry_queues
 @broadcast
+@fifo_option
 @broker_option
 @cluster_option
 @changes
 async def create_command(
     admin: AsyncAdmin, group: str, retries: int | None, retry_queues: int | None,
-    broadcast: bool | None, broker: str | None, cluster: str | None,
+    broadcast: bool | None, fifo: bool | None, broker: str | None, cluster: str | None,
 ) -> Plan:
     """Create a group. One that exists keeps its offsets and gets these settings."""
     existing = [one.broker_name for one in await admin.group_config(group)]
-    given = _given(retries, retry_queues, broadcast)
+    given = _given(retries, retry_queues, broadcast, fifo)
     before = View({"name": group, **_camels(given), "existsOn": existing}, [Text([
         f"create group {group}" + "".join(f", {_words(k)} {v}" for k, v in given.items()),
         *(f"it exists on {name}" for name in existing)])])
@@ -261,10 +264,10 @@ async def create_command(
 
 
 def _given(
-    retries: int | None, retry_queues: int | None, broadcast: bool | None,
+    retries: int | None, retry_queues: int | None, broadcast: bool | None, fifo: bool | None,
 ) -> dict[str, Any]:
     values = {"retry_max_times": retries, "retry_queue_count": retry_queues,
-              "consume_broadcast_enable": broadcast}
+              "consume_broadcast_enable": broadcast, "consume_message_orderly": fifo}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -281,17 +284,18 @@ def _words(name: str) -> str:
 @retry_max
 @retry_queues
 @broadcast
+@fifo_option
 @broker_option
 @cluster_option
 @changes
 async def edit_command(
     admin: AsyncAdmin, group: str, retries: int | None, retry_queues: int | None,
-    broadcast: bool | None, broker: str | None, cluster: str | None,
+    broadcast: bool | None, fifo: bool | None, broker: str | None, cluster: str | None,
 ) -> Plan:
     """Change a group that exists; options that are not given keep their value."""
-    given = _given(retries, retry_queues, broadcast)
+    given = _given(retries, retry_queues, broadcast, fifo)
     if not given:
-        raise click.UsageError("give --retries, --retry-queues or --[no-]broadcast")
+        raise click.UsageError("give --retries, --retry-queues, --[no-]broadcast or --[no-]fifo")
     return await _edit(admin, group, given, broker, cluster)
 
 

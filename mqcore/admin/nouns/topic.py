@@ -23,6 +23,7 @@ from mqcore.admin.shell.view import Column, Facts, Table, Text, View
 from mqcore.client import AsyncAdmin, MessageQueue
 from mqcore.client.admin import Found, TopicOnBroker
 from mqcore.wire.codes import DLQ_PREFIX, RETRY_PREFIX
+from mqcore.wire.topics import MESSAGE_TYPES
 
 KINDS = {RETRY_PREFIX: "retry", DLQ_PREFIX: "dead letters"}
 
@@ -95,6 +96,8 @@ SETTINGS = (
     Column("READ", "readQueues", right=True), Column("WRITE", "writeQueues", right=True),
     Column("PERM", "permission"), Column("ORDERED", "ordered"),
 )
+TYPE = Column("TYPE", "messageType", lambda kind: kind or "any")
+
 QUEUES = (
     Column("BROKER", "broker"), Column("QUEUE", "queueId", right=True),
     Column("FIRST", "minOffset", right=True), Column("NEXT", "maxOffset", right=True),
@@ -120,6 +123,10 @@ async def show_command(admin: AsyncAdmin, topic: str) -> View:
         "readQueues": one.config.read_queue_count, "writeQueues": one.config.write_queue_count,
         "permission": permission(one.config.perm), "ordered": one.config.order,
     } for one in settings]
+    typed = any(one.config.kind for one in settings)
+    if typed:
+        for row, one in zip(of_brokers, settings, strict=True):
+            row["messageType"] = one.config.kind
     queues = [{
         "broker": one.queue.broker_name, "queueId": one.queue.queue_id,
         "minOffset": one.min_offset, "maxOffset": one.max_offset,
@@ -138,7 +145,7 @@ async def show_command(admin: AsyncAdmin, topic: str) -> View:
         Facts([("topic", topic), ("clusters", ", ".join(clusters)),
                ("messages", units.count(stats.message_count)),
                ("groups", ", ".join(groups) or "none")]),
-        Table(SETTINGS, of_brokers), Table(QUEUES, queues),
+        Table((*SETTINGS, TYPE) if typed else SETTINGS, of_brokers), Table(QUEUES, queues),
     ], missing=list(missing.values()))
 
 
@@ -154,24 +161,28 @@ counts = click.IntRange(0, QUEUES_MAX)
 @click.option("--perm", default="rw", show_default=True, type=Permission(),
               help="Permission of clients.")
 @click.option("--ordered", is_flag=True, help="Name servers tell that its queues are ordered.")
+@click.option("--type", "message_type", type=click.Choice(MESSAGE_TYPES),
+              help="The only kind of messages that RocketMQ 5's clients may send; else all.")
 @broker_option
 @cluster_option
 @changes
 async def create_command(
     admin: AsyncAdmin, topic: str, queues: int, perm: int, ordered: bool,
-    broker: str | None, cluster: str | None,
+    message_type: str | None, broker: str | None, cluster: str | None,
 ) -> Plan:
     """Create a topic. One that exists keeps its messages and gets these settings."""
     existing = [one for one in await admin.topics_on_brokers(name=topic, cluster=cluster)
                 if broker in (None, one.broker_name, one.address)]
-    will = {"name": topic, "queues": queues, "permission": permission(perm), "ordered": ordered}
+    will = {"name": topic, "queues": queues, "permission": permission(perm), "ordered": ordered,
+            **({"messageType": message_type} if message_type else {})}
     before = View({**will, "existsOn": [one.broker_name for one in existing]}, [Text([
         f"create topic {topic} with {queues} queues a broker, {permission(perm)}",
         *_existing(existing)])])
 
     async def work() -> View:
-        names = await admin.create_topic(topic, queues=queues, perm=perm, order=ordered,
-                                         broker=broker, cluster=cluster)
+        names = await admin.create_topic(
+            topic, queues=queues, perm=perm, order=ordered, message_type=message_type,
+            broker=broker, cluster=cluster)
         return View({**will, "brokers": list(names)},
                     [Text([f"created topic {topic} on {', '.join(names)}"])])
 

@@ -7,6 +7,7 @@ at once: the serving processes have copies of the groups.
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 from mqcore.broker.core import Core
@@ -26,20 +27,34 @@ from mqcore.broker.request import (
     body_object,
     refused,
 )
+from mqcore.broker.tables import config_file
 from mqcore.broker.tables.config_table import TablesFull
-from mqcore.broker.tables.groups import GroupConfig
+from mqcore.broker.tables.groups import (
+    KNOWN_MEMBERS,
+    ORDERLY,
+    RETRY_POLICY,
+    GroupConfig,
+    backoff_of,
+)
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX
 from mqcore.wire import fastjson
 from mqcore.wire.codes import RequestCode, ResponseCode
 from mqcore.wire.numbers import whole_number
 
+MORE_BYTES_MAX = 16 << 10           # of members that only RocketMQ 5 knows
 
 @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
 def update_group(core: Core, request: Request) -> OutcomeJob:
-    """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default."""
+    """
+    UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200): the whole config; what is left out is default, but
+    for members of RocketMQ 5: a tool of 4.x does not know that they are there.
+    """
     group = _group((yield from body_object(request, "SubscriptionGroupConfig")))
     check_group(group.name, core.groups.has(group.name))
     before = core.groups.get(group.name)
+    if before is not None:
+        group = replace(group, more=before.more | group.more)
+    _check_more(group)
     try:
         core.groups.update(group, request.now_ms)
     except TablesFull as error:
@@ -103,7 +118,29 @@ def _group(value: dict[str, Any]) -> GroupConfig:
         broker_id=_whole(value, "brokerId", 0, I64_MIN, I64_MAX),
         broker_id_when_slow=_whole(value, "whichBrokerWhenConsumeSlowly", 1, I64_MIN, I64_MAX),
         notify_consumers_enable=_switch(value, "notifyConsumerIdsChangedEnable"),
+        more=_more(value),
     )
+
+
+def _more(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        more = config_file.more_of(value, KNOWN_MEMBERS)
+    except ValueError as error:
+        raise FieldError(f"body: {error}") from error
+    if not isinstance(more.get(ORDERLY, False), bool):
+        raise FieldError(f"body: {ORDERLY} is {more[ORDERLY]!r:.40}: expected true or false")
+    try:
+        backoff_of(more.get(RETRY_POLICY))
+    except ValueError as error:
+        raise FieldError(f"body: {RETRY_POLICY}: {error}") from error
+    return more
+
+
+def _check_more(group: GroupConfig) -> None:
+    size = len(fastjson.dumps(group.more))
+    if size > MORE_BYTES_MAX:
+        raise FieldError(f"body: {size} bytes of members that are not 4.x's: expected at most "
+                         f"{MORE_BYTES_MAX}")
 
 
 def _switch(value: dict[str, Any], name: str) -> bool:

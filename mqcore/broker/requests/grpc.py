@@ -29,6 +29,7 @@ from mqcore.broker.requests import client as clients
 from mqcore.broker.requests import grpc_relay
 from mqcore.broker.tables.clients import Client
 from mqcore.broker.tables.config_table import TablesFull
+from mqcore.broker.tables.groups import DEFAULT_STEPS, Exponential, GroupConfig
 from mqcore.broker.tables.subscriptions import CLUSTERING, ConsumerEntry
 from mqcore.broker.tables.topics import name_trouble
 from mqcore.wire.codes import (
@@ -64,16 +65,11 @@ TOPICS_OF_A_CLIENT_MAX = 4_096
 QUEUES_OF_A_TOPIC_MAX = 1_024          # QUEUES_MAX of mqcore/net/grpc/pairs.pxd
 RECEIVE_BATCH = 32
 LONG_POLLING_MS = 20_000
-# of a group: 1 s, 5 s, 10 s ... as broker.delay_levels have them from the first on (grpc.md 1.7)
-BACKOFF_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 LANGUAGES = {
     "JAVA": 0, "CPP": 1, "DOTNET": 2, "PYTHON": 3, "OTHER": 7, "HTTP": 8, "GO": 9, "PHP": 10,
     "RUST": 12, "NODE_JS": 13,
 }
 ALL_TYPES = (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION)
-TYPES = {"NORMAL": (MessageType.NORMAL,), "FIFO": (MessageType.FIFO,),
-         "DELAY": (MessageType.DELAY,), "TRANSACTION": (MessageType.TRANSACTION,),
-         "MIXED": ALL_TYPES}
 Message = dict[str, Any]
 Answered = Generator[None, None, tuple[str, Message]]
 _NOTHING: tuple[str, Message] = "", {}    # a message of Telemetry that needs no answer
@@ -199,11 +195,9 @@ def _endpoints(core: Core, asked: Message) -> Message:
             "addresses": [{"host": host, "port": core.settings.grpc.listen_port}]}
 
 
-def _accepted(core: Core, topic: TopicConfig) -> tuple[MessageType, ...]:
+def _accepted(topic: TopicConfig) -> tuple[MessageType, ...]:
     """Kinds of messages: a topic that does not say its kind takes all, as 4.x has it."""
-    kinds = core.topics.kept(topic.name, "attributes")
-    kind = kinds.get("message.type") if isinstance(kinds, dict) else None
-    return TYPES.get(str(kind), ALL_TYPES)
+    return (MessageType[topic.kind],) if topic.kind else ALL_TYPES
 
 
 def _queues(core: Core, asked: Message, topic: TopicConfig) -> list[Message]:
@@ -218,7 +212,7 @@ def _queues(core: Core, asked: Message, topic: TopicConfig) -> list[Message]:
                    + [Permission.READ_WRITE] * both)
     if not permissions:
         permissions = [Permission.NONE]
-    kinds = _accepted(core, topic)
+    kinds = _accepted(topic)
     return [{"topic": {"name": topic.name}, "id": number, "permission": permission,
              "broker": broker, "accept_message_types": kinds}
             for number, permission in enumerate(permissions)]
@@ -248,7 +242,8 @@ def _assignment(core: Core, request: Request, asked: Message) -> Answered:
 
 def is_fifo(core: Core, group: str) -> bool:
     """Whether the group's messages of a queue are handed out one after another (grpc.md 2.6)."""
-    return core.groups.kept(group, "consumeMessageOrderly") is True
+    config = core.groups.get(group)
+    return config is not None and config.orderly
 
 
 def _client(core: Core, request: Request) -> Client:
@@ -344,13 +339,22 @@ def _for_consumer(core: Core, settings: Message, group: str) -> Message:
     attempts = (config.retry_times_max if config is not None else 16) + 1
     return {
         **settings,
-        "backoff_policy": {"max_attempts": attempts, "customized_backoff": {
-            "next": [duration(1000 * seconds) for seconds in BACKOFF_S]}},
+        "backoff_policy": {"max_attempts": attempts, **_strategy(config)},
         "subscription": {**settings["subscription"], "fifo": is_fifo(core, group),
                          "receive_batch_size": RECEIVE_BATCH,
                          "long_polling_timeout": duration(LONG_POLLING_MS)},
         "metric": {"on": False},
     }
+
+
+def _strategy(config: GroupConfig | None) -> Message:
+    """How a policy of retries says the times between them."""
+    backoff = DEFAULT_STEPS if config is None else config.backoff
+    if isinstance(backoff, Exponential):
+        return {"exponential_backoff": {
+            "initial": duration(backoff.initial_ms), "max": duration(backoff.max_ms),
+            "multiplier": float(backoff.multiplier)}}
+    return {"customized_backoff": {"next": [duration(step) for step in backoff]}}
 
 
 def _heartbeat(core: Core, request: Request, asked: Message) -> Answered:

@@ -6,6 +6,7 @@ broker.md 9.1, 9.4 (RocketMQ 4.9.8: AdminBrokerProcessor).
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import Any
 
 from mqcore.broker import registration
 from mqcore.broker.core import Core
@@ -24,9 +25,15 @@ from mqcore.broker.request import (
 from mqcore.broker.tables.config_table import TablesFull
 from mqcore.broker.tables.topics import QUEUES_OF_A_TOPIC_MAX, filter_type, name_trouble
 from mqcore.wire.codes import RequestCode, ResponseCode
-from mqcore.wire.topics import TopicConfig
+from mqcore.wire.topics import KIND_ATTRIBUTE, MESSAGE_TYPES, TopicConfig
 
 PERM_MAX = 0xF
+# of RocketMQ 5, with the values that this broker serves
+ATTRIBUTES = {
+    KIND_ATTRIBUTE: (*MESSAGE_TYPES, "UNSPECIFIED"),
+    "queue.type": ("SimpleCQ",),
+    "cleanup.policy": ("DELETE",),
+}
 FULL_REGISTRATION_TOPICS_MAX = 2_000  # above that, only the changed topic is registered
 
 
@@ -70,7 +77,36 @@ def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
         _bounded(fields, "perm", PERM_MAX),
         tags,
         fields.i32_or("topicSysFlag", 0),
+        more=_more(core.topics.get(name), fields.text_or("attributes", "")),
     )
+
+
+def _more(before: TopicConfig | None, said: str) -> dict[str, Any] | None:
+    """
+    What only RocketMQ 5 knows of a topic: what it had, with the changes that are said, as in
+    "+message.type=FIFO,-cleanup.policy" (grpc.md 2.8). Raises FieldError.
+    """
+    more = dict(before.more) if before is not None and before.more else {}
+    if not said.strip():
+        return more or None
+    attributes = dict(more.get("attributes") or {})
+    for change in said.split(","):
+        name, is_set, value = change.strip().partition("=")
+        sign, name, value = name[:1], name[1:].strip(), value.strip()
+        if sign not in ("+", "-") or (sign == "+") != bool(is_set):
+            raise FieldError(
+                f"header field attributes has {change!r:.80}: expected +NAME=VALUE or -NAME")
+        if name not in ATTRIBUTES:
+            raise FieldError(f"header field attributes: unsupported key: {name:.80}")
+        if sign == "-":
+            attributes.pop(name, None)
+        elif value not in ATTRIBUTES[name]:
+            raise FieldError(f"header field attributes: {name} is {value!r:.40}: expected one of "
+                             f"{', '.join(ATTRIBUTES[name])}")
+        else:
+            attributes[name] = value
+    more["attributes"] = attributes
+    return more
 
 
 def _bounded(fields: Fields, name: str, most: int) -> int:

@@ -115,15 +115,23 @@ def unknown_members(path: Path, value: Any, known: Collection[str]) -> dict[str,
     The members of an object that we do not know, to be written back as they are. Raises
     ConfigFileError when they could not be: nested too deep.
     """
+    try:
+        return more_of(value, known)
+    except ValueError as error:
+        raise ConfigFileError(f"{path}: {error}") from error
+
+
+def more_of(value: Any, known: Collection[str]) -> dict[str, Any]:
+    """The same of any object. Raises ValueError."""
     if not isinstance(value, dict):
         return {}
     found = {str(name): member for name, member in value.items() if str(name) not in known}
     if any(_is_deep(member, UNKNOWN_DEPTH_MAX) for member in found.values()):
-        raise ConfigFileError(f"{path}: containers nested deeper than {UNKNOWN_DEPTH_MAX}")
+        raise ValueError(f"containers nested deeper than {UNKNOWN_DEPTH_MAX}")
     return found
 
 
-def merged(members: dict[str, Any], unknown: dict[str, Any]) -> dict[str, Any]:
+def merged(members: dict[str, Any], unknown: dict[str, Any] | None) -> dict[str, Any]:
     """An object's members with those that we do not know, in alphabetical order as in stock."""
     if not unknown:
         return members

@@ -37,7 +37,6 @@ class NamedConfig(Protocol):
 
 
 Config = TypeVar("Config", bound=NamedConfig)
-Entry = tuple[Config | None, dict[str, Any] | None]     # None: there is none; what is not ours
 _log = logging.getLogger(__name__)
 
 
@@ -61,7 +60,6 @@ class ConfigTable(Generic[Config]):
     """
 
     member: ClassVar[str]              # of the file's object, which holds the table
-    known_members: ClassVar[frozenset[str]]              # of an entry of it
 
     def __init__(
         self,
@@ -75,15 +73,15 @@ class ConfigTable(Generic[Config]):
         self._publish = publish
         self._withdraw = withdraw
         self._entries: dict[str, Config] = {}
-        self._unknown: dict[str, dict[str, Any]] = {}    # members of entries that are not ours
+        self._set_aside: dict[str, dict[str, Any]] = {}  # of the file, and not in the table
         self._texts: dict[str, tuple[Config, str]] = {}      # in the file, by name
         self._unknown_version: dict[str, Any] = {}
         self._unknown_tables: dict[str, Any] = {}        # beside `member` in the file
         self.version = DataVersion()
         self.dirty = False                 # the file is older than the table
         # changed entries, as the last file has them: since it was begun, and in the one being made
-        self._changed_since: dict[str, Entry[Config]] = {}
-        self._in_writing: dict[str, Entry[Config]] = {}
+        self._changed_since: dict[str, Config | None] = {}       # None: it was not there
+        self._in_writing: dict[str, Config | None] = {}
         self._file_version = DataVersion()           # of the last file, while changes are in none
         self._version_in_writing = DataVersion()
         self.follows = False               # in a slave: the version is that of its master's table
@@ -97,7 +95,7 @@ class ConfigTable(Generic[Config]):
         """
         self.version = DataVersion(timestamp=now_ms)
         self._entries = {entry.name: entry for entry in built_in}
-        self._unknown, self._unknown_version, self._unknown_tables = {}, {}, {}
+        self._set_aside, self._unknown_version, self._unknown_tables = {}, {}, {}
         stored = config_file.load(self._path)
         if stored is None:
             return {}
@@ -109,14 +107,10 @@ class ConfigTable(Generic[Config]):
         return found
 
     def _keep_unknown(self, stored: dict[str, Any]) -> None:
-        """What a newer broker wrote, in the file and in the entries, goes back into the file."""
+        """What a newer broker wrote beside the entries goes back into the file."""
         kept = partial(config_file.unknown_members, self._path)
         self._unknown_tables = kept(stored, ("dataVersion", self.member))
         self._unknown_version = kept(stored.get("dataVersion"), DataVersion().as_json())
-        for name, entry in (stored.get(self.member) or {}).items():
-            unknown = kept(entry, self.known_members)
-            if unknown:
-                self._unknown[str(name)] = unknown
 
     def reconfigure(self, settings: BrokerSettings) -> None:
         """Other rules from now on; the entries there are stay."""
@@ -135,7 +129,7 @@ class ConfigTable(Generic[Config]):
         self.dirty = False
         self._in_writing, self._changed_since = self._changed_since, {}
         self._version_in_writing = self.version
-        return self._steps(self.version, list(self._entries.items()), dict(self._unknown))
+        return self._steps(self.version, list(self._entries.items()))
 
     def saved(self, error: OSError | None) -> None:
         """The steps of a file have ended, or failed: then its changes are undone."""
@@ -149,16 +143,13 @@ class ConfigTable(Generic[Config]):
             else:
                 self._undo(name, entry)
 
-    def _undo(self, name: str, entry: Entry[Config]) -> None:
+    def _undo(self, name: str, config: Config | None) -> None:
         """An entry is again as the last file has it."""
-        config, unknown = entry
         if config is None:
             self._entries.pop(name, None)
             self._withdraw(name)
         else:
             self._entries[name] = config
-            if unknown:
-                self._unknown[name] = unknown
             try:
                 self._show(config)
             except TablesFull as error:                # another one has its place meanwhile
@@ -172,7 +163,7 @@ class ConfigTable(Generic[Config]):
         if not unsaved:
             return self.version, self.all()
         entries = dict(self._entries)
-        for name, (config, _) in unsaved.items():
+        for name, config in unsaved.items():
             if config is None:
                 entries.pop(name, None)
             else:
@@ -191,11 +182,10 @@ class ConfigTable(Generic[Config]):
 
     def _steps(
         self, version: DataVersion, entries: list[tuple[str, Config]],
-        unknown: dict[str, dict[str, Any]],
     ) -> Iterator[None]:
         try:
             pieces = []
-            for piece in self._pieces(version, entries, unknown):
+            for piece in self._pieces(version, entries):
                 pieces.append(piece.encode("utf-8"))
                 yield
             config_file.save_bytes(self._path, pieces)
@@ -207,7 +197,6 @@ class ConfigTable(Generic[Config]):
 
     def _pieces(
         self, version: DataVersion, entries: list[tuple[str, Config]],
-        unknown: dict[str, dict[str, Any]],
     ) -> Iterator[str]:
         """The text of the file: the table, and all that was there and is not ours."""
         quote, pretty, merged = fastjson.quote, config_file.pretty, config_file.merged
@@ -221,19 +210,17 @@ class ConfigTable(Generic[Config]):
             head = f"{mark}\n\t{quote(name)}:"
             mark = ","
             if name == self.member:
-                yield from self._table_pieces(head, entries, unknown)
+                yield from self._table_pieces(head, entries)
             else:
                 yield head + texts[name]
         yield "\n}"
 
-    def _table_pieces(
-        self, head: str, entries: list[tuple[str, Config]], unknown: dict[str, dict[str, Any]],
-    ) -> Iterator[str]:
+    def _table_pieces(self, head: str, entries: list[tuple[str, Config]]) -> Iterator[str]:
         quote, known = fastjson.quote, dict(entries)
         lines = chain(
             (f"\t\t{quote(name)}:{self._entry_text(name, entry)}" for name, entry in entries),
             (f"\t\t{quote(name)}:{config_file.pretty(members, 2)}"
-             for name, members in unknown.items() if name not in known))
+             for name, members in self._set_aside.items() if name not in known))
         inner = "{\n"
         while some := list(islice(lines, ENTRIES_A_STEP)):
             yield f"{head}{inner}" + ",\n".join(some)
@@ -249,8 +236,7 @@ class ConfigTable(Generic[Config]):
         """An entry in the file; made once, for of many thousands few change at a time."""
         known = self._texts.get(name)
         if known is None or known[0] is not entry:
-            members = config_file.merged(entry.as_json(), self._unknown.get(name, {}))
-            known = self._texts[name] = entry, config_file.pretty(members, 2)
+            known = self._texts[name] = entry, config_file.pretty(entry.as_json(), 2)
         return known[1]
 
     def as_json(self) -> dict[str, Any]:
@@ -267,10 +253,6 @@ class ConfigTable(Generic[Config]):
     def get(self, name: str) -> Config | None:
         return self._entries.get(name)
 
-    def kept(self, name: str, member: str) -> Any:
-        """A member of an entry that only newer brokers know, as the file has it; None: none."""
-        return self._unknown.get(name, {}).get(member)
-
     def has(self, name: str) -> bool:
         """Whether an entry is in the table itself, not there by its name alone."""
         return name in self._entries
@@ -283,7 +265,6 @@ class ConfigTable(Generic[Config]):
         if name not in self._entries:
             return False
         self._note(name)
-        self._unknown.pop(name, None)
         del self._entries[name]
         self._withdraw(name)
         self._changed(now_ms)
@@ -298,7 +279,6 @@ class ConfigTable(Generic[Config]):
             entry = found.get(name)
             if entry is None:
                 if self._entries.pop(name, None) is not None:
-                    self._unknown.pop(name, None)
                     self._withdraw(name)
             elif self._entries.get(name) != entry:
                 self._show(entry)
@@ -325,8 +305,7 @@ class ConfigTable(Generic[Config]):
         """An entry is about to change."""
         if not (self._changed_since or self._in_writing):
             self._file_version = self.version
-        self._changed_since.setdefault(
-            name, (self._entries.get(name), self._unknown.get(name)))
+        self._changed_since.setdefault(name, self._entries.get(name))
 
     def lead(self, now_ms: int) -> None:
         """This broker's word counts from now on, and is told from the former master's."""

@@ -50,6 +50,7 @@ SCHEDULE_QUEUE_COUNT = 18
 LMQ_PREFIX = "%LMQ%"                # light queues are no topics of the table
 SYSTEM_PREFIX = "rmq_sys_"
 _log = logging.getLogger(__name__)
+_KNOWN_MEMBERS = frozenset(TopicConfig("").as_json())
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -81,8 +82,6 @@ class TopicTable(ConfigTable[TopicConfig]):
     """All topics. `dirty` and `unregistered` say what is left to do."""
 
     member = "topicConfigTable"
-    known_members = frozenset(TopicConfig("").as_json())
-
     def __init__(
         self,
         settings: BrokerSettings,
@@ -112,8 +111,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             if trouble is None:
                 self._entries[topic.name] = topic
             else:                      # it stays in the file
-                self._unknown[topic.name] = config_file.merged(
-                    topic.as_json(), self._unknown.get(topic.name, {}))
+                self._set_aside[topic.name] = topic.as_json()
                 _log.warning("%s: topic %.160r is ignored: %s", self._path, topic.name, trouble)
         for topic in self._entries.values():
             self._publish(topic)
@@ -326,7 +324,8 @@ def stored_topic(name: str, value: Any) -> TopicConfig:
     numbers = (topic.read_queue_count, topic.write_queue_count, topic.perm, topic.sys_flag)
     if not all(-(1 << 31) <= number < 1 << 31 for number in numbers):
         raise ValueError(f"queues, perm and flag are {numbers}: expected 32-bit numbers")
-    return topic
+    more = config_file.more_of(value, _KNOWN_MEMBERS)
+    return replace(topic, more=more) if more else topic
 
 
 def _may_be_made_again(name: str) -> bool:

@@ -50,10 +50,13 @@ class GroupConfig(Struct, frozen=True):
     broker_id: int = 0
     which_broker_when_consume_slowly: int = 1
     notify_consumer_ids_changed_enable: bool = True
+    consume_message_orderly: bool | None = None      # None: the broker is of 4.x, or has no word
 
     def encode(self) -> bytes:
         """The body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        return fastjson.dumps({
+        orderly = {} if self.consume_message_orderly is None else {
+            "consumeMessageOrderly": self.consume_message_orderly}
+        return fastjson.dumps(orderly | {
             "brokerId": self.broker_id, "consumeBroadcastEnable": self.consume_broadcast_enable,
             "consumeEnable": self.consume_enable,
             "consumeFromMinEnable": self.consume_from_min_enable, "groupName": self.name,
@@ -166,7 +169,8 @@ class Groups(Topics, Link):
         self, group: str, *, consume_enable: bool = True, consume_from_min_enable: bool = True,
         consume_broadcast_enable: bool = True, retry_queue_count: int = 1,
         retry_max_times: int = 16, broker_id: int = 0, which_broker_when_consume_slowly: int = 1,
-        notify_consumer_ids_changed_enable: bool = True, broker: str | None = None,
+        notify_consumer_ids_changed_enable: bool = True,
+        consume_message_orderly: bool | None = None, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[str, ...]:
         """Make a group, or replace its settings (broker.md 9.5).
@@ -179,13 +183,16 @@ class Groups(Topics, Link):
         broker_id                            where its members pull: 0 = the master
         which_broker_when_consume_slowly     where members pull that are far behind, a broker id
         notify_consumer_ids_changed_enable   members hear when others join or leave
+        consume_message_orderly              a FIFO group of RocketMQ 5's clients (gRPC): it gets a
+                                             queue's messages one after another; None: as it was
         broker, cluster                      as of `create_topic`
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """
         config = GroupConfig(
             check_consumer_group(check_group(group)), consume_enable, consume_from_min_enable,
             consume_broadcast_enable, retry_queue_count, retry_max_times, broker_id,
-            which_broker_when_consume_slowly, notify_consumer_ids_changed_enable)
+            which_broker_when_consume_slowly, notify_consumer_ids_changed_enable,
+            consume_message_orderly)
         _check(config)
         targets = await self._masters(broker, cluster)
         await self._write(f"creating group {group}", targets, lambda target: self._ask(
@@ -199,7 +206,8 @@ class Groups(Topics, Link):
         consume_from_min_enable: bool | None = None, consume_broadcast_enable: bool | None = None,
         retry_queue_count: int | None = None, retry_max_times: int | None = None,
         broker_id: int | None = None, which_broker_when_consume_slowly: int | None = None,
-        notify_consumer_ids_changed_enable: bool | None = None, broker: str | None = None,
+        notify_consumer_ids_changed_enable: bool | None = None,
+        consume_message_orderly: bool | None = None, broker: str | None = None,
         cluster: str | None = None,
     ) -> tuple[GroupOnBroker, ...]:
         """Change what is given of a group that exists; all else stays as each broker has it.
@@ -217,6 +225,7 @@ class Groups(Topics, Link):
             ("broker_id", broker_id),
             ("which_broker_when_consume_slowly", which_broker_when_consume_slowly),
             ("notify_consumer_ids_changed_enable", notify_consumer_ids_changed_enable),
+            ("consume_message_orderly", consume_message_orderly),
         ) if value is not None}
         _check(replace(GroupConfig(group), **given))
 
@@ -356,13 +365,16 @@ def _group_config(name: str, fields: Fields) -> GroupConfig:
         fields.flag("consumeBroadcastEnable", True), fields.number("retryQueueNums", 1),
         fields.number("retryMaxTimes", 16), fields.number("brokerId"),
         fields.number("whichBrokerWhenConsumeSlowly", 1),
-        fields.flag("notifyConsumerIdsChangedEnable", True))
+        fields.flag("notifyConsumerIdsChangedEnable", True),
+        fields.flag("consumeMessageOrderly") if "consumeMessageOrderly" in fields.members else None)
 
 
 def _check(config: GroupConfig) -> None:
     for name in ("consume_enable", "consume_from_min_enable", "consume_broadcast_enable",
                  "notify_consumer_ids_changed_enable"):
         arguments.flag(getattr(config, name), name)
+    if config.consume_message_orderly is not None:
+        arguments.flag(config.consume_message_orderly, "consume_message_orderly")
     arguments.number(config.retry_queue_count, "retry_queue_count", 0, 1_024)
     arguments.number(config.retry_max_times, "retry_max_times", -1, arguments.I32_MAX)
     arguments.number(config.broker_id, "broker_id")

@@ -13,7 +13,7 @@ from mqcore.client.admin import arguments
 from mqcore.client.admin.bodies import Fields, document
 from mqcore.client.admin.link import Found, Link, Target, Unreachable, limited
 from mqcore.client.core.options import check_topic
-from mqcore.client.errors import NoRouteError, RequestTimeout, broker_error
+from mqcore.client.errors import ConfigError, NoRouteError, RequestTimeout, broker_error
 from mqcore.client.message import MessageQueue
 from mqcore.wire.codes import (
     DLQ_PREFIX,
@@ -27,6 +27,8 @@ from mqcore.wire.codes import (
     ResponseCode,
 )
 from mqcore.wire.topics import (
+    KIND_ATTRIBUTE,
+    MESSAGE_TYPES,
     MULTI_TAG,
     SINGLE_TAG,
     SYS_FLAG_UNIT,
@@ -163,8 +165,8 @@ class Topics(Link):
     async def _topic_configs(self, target: Target) -> tuple[TopicConfig, ...]:
         answer = await self._ask(target.address, RequestCode.GET_ALL_TOPIC_CONFIG, slow=True)
         table = document(answer, target.address).object("topicConfigTable").members
-        return tuple(sorted((TopicConfig.from_json(str(name), value)
-                             for name, value in table.items()), key=lambda topic: topic.name))
+        return tuple(sorted((_topic_config(str(name), value) for name, value in table.items()),
+                            key=lambda topic: topic.name))
 
     # -- changes ----------------------------------------------------------------------------------
 
@@ -173,7 +175,7 @@ class Topics(Link):
         self, topic: str, *, queues: int = 8, read_queues: int | None = None,
         write_queues: int | None = None, perm: int = PERM_READ | PERM_WRITE, order: bool = False,
         unit: bool = False, has_unit_sub: bool = False, multi_tag: bool = False,
-        broker: str | None = None, cluster: str | None = None,
+        message_type: str | None = None, broker: str | None = None, cluster: str | None = None,
     ) -> tuple[str, ...]:
         """Make a topic, or replace its settings; returns when name servers know it.
 
@@ -181,6 +183,8 @@ class Topics(Link):
         perm               4 readable, 2 writable, 1 inherited
         order              also tell name servers that its queues are ordered (set_order)
         unit, has_unit_sub, multi_tag   marks that brokers keep and name servers tell
+        message_type       the only kind that RocketMQ 5's clients (gRPC) may send: NORMAL, FIFO,
+                           DELAY or TRANSACTION; MIXED: all; a broker of 4.x does not hear it
         broker, cluster    where: one broker (`host:port` or a name), the masters of a cluster, or
                            (neither) all masters
         Returns the names of the brokers. Raises ConfigError; BrokerError, or AdminError with who
@@ -192,6 +196,9 @@ class Topics(Link):
         for parameter, value in (("order", order), ("unit", unit), ("has_unit_sub", has_unit_sub),
                                  ("multi_tag", multi_tag)):
             arguments.flag(value, parameter)
+        if message_type is not None and message_type not in MESSAGE_TYPES:
+            raise ConfigError(f"message_type is {message_type!r:.40}: expected one of "
+                              f"{', '.join(MESSAGE_TYPES)}")
         config = TopicConfig(
             topic, queues if read_queues is None else read_queues,
             queues if write_queues is None else write_queues, perm,
@@ -199,7 +206,7 @@ class Topics(Link):
             SYS_FLAG_UNIT * unit | SYS_FLAG_UNIT_SUB * has_unit_sub, order)
         targets = await self._masters(broker, cluster)
         await self._write(f"creating topic {topic}", targets,
-                          lambda target: self._put_topic(target, config))
+                          lambda target: self._put_topic(target, config, message_type))
         names = await self._wait_for_route(config, targets)
         if order:
             await self._add_order(topic, dict.fromkeys(names, config.write_queue_count))
@@ -266,13 +273,16 @@ class Topics(Link):
                 target.address, RequestCode.DELETE_TOPIC_IN_NAMESRV,
                 {"topic": topic, "clusterName": cluster}, topic=topic))
 
-    async def _put_topic(self, target: Target, config: TopicConfig) -> None:
+    async def _put_topic(
+        self, target: Target, config: TopicConfig, message_type: str | None = None
+    ) -> None:
         await self._ask(target.address, RequestCode.UPDATE_AND_CREATE_TOPIC, {
             "topic": config.name, "defaultTopic": TEMPLATE_TOPIC,
             "readQueueNums": str(config.read_queue_count),
             "writeQueueNums": str(config.write_queue_count), "perm": str(config.perm),
             "topicFilterType": config.filter_type, "topicSysFlag": str(config.sys_flag),
             "order": "true" if config.order else "false",
+            "attributes": f"+{KIND_ATTRIBUTE}={message_type}" if message_type else None,
         }, topic=config.name)
 
     async def _wait_for_route(self, config: TopicConfig, targets: list[Target]) -> list[str]:
@@ -365,3 +375,10 @@ def _check_counts(read_queues: int | None, write_queues: int | None, perm: int |
         arguments.number(write_queues, "write_queues", 0, QUEUE_COUNT_MAX)
     if perm is not None:
         arguments.number(perm, "perm", 0, PERM_READ | PERM_WRITE | PERM_INHERIT)
+
+
+def _topic_config(name: str, value: object) -> TopicConfig:
+    """With its attributes, which say its kind."""
+    config = TopicConfig.from_json(name, value)
+    attributes = value.get("attributes") if isinstance(value, dict) else None
+    return replace(config, more={"attributes": attributes}) if attributes else config

@@ -1,5 +1,6 @@
 """Reads SendMessageRequest into what serving stores, and writes its answer."""
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcpy, strlen
 
 from mqcore.layout cimport (
@@ -14,10 +15,18 @@ from mqcore.names cimport is_utf8
 from mqcore.net.grpc.answers cimport call_say
 from mqcore.net.grpc.authorization cimport may_publish
 from mqcore.net.grpc.calls cimport put_status, read_name, read_seconds, say_status
-from mqcore.net.grpc.messages cimport ENCODING_GZIP, TYPE_TRANSACTION, is_reserved
+from mqcore.net.grpc.messages cimport (
+    ENCODING_GZIP,
+    TYPE_DELAY,
+    TYPE_FIFO,
+    TYPE_NORMAL,
+    TYPE_TRANSACTION,
+    is_reserved,
+)
 from mqcore.net.grpc.methods cimport (
     STATUS_BODY_EMPTY,
     STATUS_BODY_TOO_LARGE,
+    STATUS_CONFLICT_WITH_TYPE,
     STATUS_ILLEGAL_MESSAGE_GROUP,
     STATUS_ILLEGAL_MESSAGE_ID,
     STATUS_ILLEGAL_MESSAGE_KEY,
@@ -46,7 +55,13 @@ from mqcore.net.requests cimport HANDLED, HANDLE_DENIED, SendRequest
 from mqcore.net.serving.handler cimport front_ask
 from mqcore.net.serving.peer cimport peer_of
 from mqcore.net.transport.transport cimport wall_of_turn
-from mqcore.shm.tables cimport TopicView, name_hash, topic_find
+from mqcore.shm.tables cimport (
+    TOPIC_KIND_MASK,
+    TOPIC_KIND_UNIT,
+    TopicView,
+    name_hash,
+    topic_find,
+)
 from mqcore.store.record cimport java_hash
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
@@ -55,6 +70,7 @@ cdef enum:
     USER_COUNT_MAX = 128
     USER_BYTES_MAX = 16 << 10
     RECOVERY_S_MAX = 3600
+    KIND_TEXT_MAX = 128
     # Call.notes
     NOTE_ID_AT = 0                     # where its id lies in the call's input ...
     NOTE_ID_LENGTH = 1                 # ... and how long it is
@@ -390,13 +406,41 @@ cdef int32_t consistent_hash(int32_t input, int32_t buckets) noexcept nogil:
         candidate = <int32_t>following
 
 
-cdef int32_t queue_of(Grpc* g, const Message* m) noexcept nogil:
-    cdef TopicView topic
-    if m.group.length <= 0 or not topic_find(
-            g.shm, m.topic.bytes, m.topic.length, name_hash(m.topic.bytes, m.topic.length, 0),
-            &topic) or topic.write_queues < 1:
+cdef int32_t queue_of(const TopicView* topic, const Message* m) noexcept nogil:
+    if m.group.length <= 0 or topic.write_queues < 1:
         return -1
     return consistent_hash(java_hash(m.group.bytes, m.group.length, 0), topic.write_queues)
+
+
+# -- kinds of topics ---------------------------------------------------------------------------------
+
+cdef int32_t kind_of(const Message* m) noexcept nogil:
+    """As its properties will say it, whatever message_type says."""
+    if m.type == TYPE_TRANSACTION:
+        return TYPE_TRANSACTION
+    if m.deliver_ms >= 0:
+        return TYPE_DELAY
+    return TYPE_FIFO if m.group.length > 0 else TYPE_NORMAL
+
+
+cdef const char* kind_name(int32_t kind) noexcept nogil:
+    if kind == TYPE_TRANSACTION:
+        return "TRANSACTION"
+    if kind == TYPE_DELAY:
+        return "DELAY"
+    return "FIFO" if kind == TYPE_FIFO else "NORMAL"
+
+
+cdef bint refuses_kind(Grpc* g, Call* call, const TopicView* topic, const Message* m) noexcept nogil:
+    """Whether the topic says another kind of messages than this one's (grpc.md 2.8)."""
+    cdef char text[KIND_TEXT_MAX]
+    cdef int32_t kind = (topic.flags & TOPIC_KIND_MASK) // TOPIC_KIND_UNIT
+    if kind == 0 or kind == kind_of(m):
+        return False
+    snprintf(text, KIND_TEXT_MAX, "TopicMessageType validate failed, the expected type is %s, but "
+             "actual type is %s", kind_name(kind), kind_name(kind_of(m)))
+    say_status(g, call, STATUS_CONFLICT_WITH_TYPE, text)
+    return True
 
 
 # -- the call ----------------------------------------------------------------------------------------
@@ -407,6 +451,7 @@ cdef int serve_send_message(Grpc* g, Connection* c, Call* call, const uint8_t* m
     cdef Message m
     cdef Properties p
     cdef SendRequest send
+    cdef TopicView topic
     cdef const char* text = NULL
     cdef int32_t count = 0, code
     pb_open(&r, message, length)
@@ -428,6 +473,11 @@ cdef int serve_send_message(Grpc* g, Connection* c, Call* call, const uint8_t* m
         return HANDLED
     if not may_publish(g, c, m.topic.bytes, m.topic.length):
         return HANDLE_DENIED
+    topic.write_queues = topic.flags = 0                     # of one that is not there yet
+    topic_find(g.shm, m.topic.bytes, m.topic.length, name_hash(m.topic.bytes, m.topic.length, 0),
+               &topic)
+    if refuses_kind(g, call, &topic, &m):
+        return HANDLED
     send.born_time_ms = m.born_ms if m.born_ms >= 0 else wall_of_turn(g.door.transport)
     p.at = g.properties
     p.end = g.properties + PROPERTIES_LENGTH_MAX
@@ -443,7 +493,7 @@ cdef int serve_send_message(Grpc* g, Connection* c, Call* call, const uint8_t* m
     send.asker.binary = send.asker.oneway = False
     memcpy(send.topic, m.topic.bytes, m.topic.length)
     send.topic_length = m.topic.length
-    send.queue_id = queue_of(g, &m)
+    send.queue_id = queue_of(&topic, &m)
     send.sys_flag = ((SYS_FLAG_COMPRESSED if m.encoding == ENCODING_GZIP else 0)
                      | (SYS_FLAG_PREPARED if m.type == TYPE_TRANSACTION else 0))
     send.flag = send.reconsume_times = 0

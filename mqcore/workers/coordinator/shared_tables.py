@@ -18,6 +18,7 @@ from mqcore.shm.filters import FilterWriter
 from mqcore.shm.segment import Segment
 from mqcore.shm.tables import TableFullError, TableWriter
 from mqcore.shm.text_board import SettingsBoard
+from mqcore.wire.grpc import MessageType
 from mqcore.wire.tags import EXPRESSION_TAG, Subscription
 from mqcore.wire.topics import TopicConfig
 
@@ -80,7 +81,8 @@ class SharedTables:
         self._full(lambda: self._writer.publish_topic(
             topic.name, read_queues=topic.read_queue_count, write_queues=topic.write_queue_count,
             perm=topic.perm, multi_tag=topic.filter_type == "MULTI_TAG",
-            send_asks=unsaved or send_asks(topic, writable=self._writable)))
+            send_asks=unsaved or send_asks(topic, writable=self._writable),
+            kind=MessageType[topic.kind] if topic.kind else 0))
 
     def remove_topic(self, name: str) -> None:
         self._topics.discard(name)
