@@ -79,7 +79,7 @@ class TopicConfig(Struct, frozen=True, gc=False):
 
     @property
     def kind(self) -> str:
-        """The kind of messages that it takes; "": it does not say, and takes all (grpc.md 2.8)."""
+        """The kind of messages that it takes; "": it does not say, and takes all (grpc.md 2.9)."""
         attributes = (self.more or {}).get("attributes")
         kind = attributes.get(KIND_ATTRIBUTE) if isinstance(attributes, dict) else None
         return kind if isinstance(kind, str) and kind in KINDS else ""

@@ -25,10 +25,11 @@ Timestamp: 1 seconds i64, 2 nanos i32
 Broker: 1 name str, 2 id i32
 MessageQueue: 1 topic Resource, 2 id i32, 4 broker Broker
 FilterExpression: 1 type enum, 2 expression str
-SystemProperties: 1 tag? str, 2 keys* str, 3 message_id str, 5 body_encoding enum, 6 message_type
-    enum, 7 born_timestamp Timestamp, 8 born_host str, 9 store_timestamp? Timestamp, 10 store_host
-    str, 11 delivery_timestamp? Timestamp, 12 receipt_handle? str, 13 queue_id i32, 14
-    queue_offset? i64, 16 delivery_attempt? i32, 17 message_group? str, 19
+Digest: 1 type enum, 2 checksum str
+SystemProperties: 1 tag? str, 2 keys* str, 3 message_id str, 4 body_digest Digest, 5
+    body_encoding enum, 6 message_type enum, 7 born_timestamp Timestamp, 8 born_host str, 9
+    store_timestamp? Timestamp, 10 store_host str, 11 delivery_timestamp? Timestamp,
+    12 receipt_handle? str, 13 queue_id i32, 14 queue_offset? i64, 16 delivery_attempt? i32, 17 message_group? str, 19
     orphaned_transaction_recovery_duration? Duration
 Message: 1 topic Resource, 2 user_properties map, 3 system_properties SystemProperties, 4 body bytes
 SendMessageRequest: 1 messages* Message

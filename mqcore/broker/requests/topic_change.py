@@ -84,7 +84,7 @@ def topic_from_request(core: Core, request: Request) -> TopicConfig | Answer:
 def _more(before: TopicConfig | None, said: str) -> dict[str, Any] | None:
     """
     What only RocketMQ 5 knows of a topic: what it had, with the changes that are said, as in
-    "+message.type=FIFO,-cleanup.policy" (grpc.md 2.8). Raises FieldError.
+    "+message.type=FIFO,-cleanup.policy" (grpc.md 2.9). Raises FieldError.
     """
     more = dict(before.more) if before is not None and before.more else {}
     if not said.strip():

@@ -64,6 +64,7 @@ cdef struct Grpc:
     DeadLetter[DEAD_MAX] dead
     Leaving[LEAVING_MAX] leaving
     int32_t leaving_count
+    int64_t leave_ms                   # steady: when the next one is given up
     bint waits_for_births
     int32_t births_seen
     int64_t commit_ms                  # steady

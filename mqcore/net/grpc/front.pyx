@@ -25,6 +25,7 @@ from mqcore.net.grpc.methods cimport (
     METHOD_END_TRANSACTION,
     METHOD_FORWARD_TO_DEAD_LETTERS,
     METHOD_HEARTBEAT,
+    METHOD_NOTIFY_TERMINATION,
     METHOD_PULL_MESSAGE,
     METHOD_RECALL_MESSAGE,
     METHOD_RECEIVE_MESSAGE,
@@ -78,6 +79,7 @@ from mqcore.net.transport.loop cimport transport_listen
 from mqcore.net.transport.transport cimport Connection
 from mqcore.shm.access cimport access_is_on
 from mqcore.store.pop.handles cimport HANDLE_BROKER_MAX
+from mqcore.store.pop.state cimport NO_CLIENT
 from mqcore.wire.codes cimport (
     REQUEST_CHECK_TRANSACTION_STATE,
     REQUEST_CONSUME_MESSAGE_DIRECTLY,
@@ -92,6 +94,7 @@ from mqcore.net.grpc.questions cimport ask_for_stacks, ask_to_consume
 from mqcore.net.grpc.transactions cimport ask_producer, serve_end_transaction
 from mqcore.net.grpc.turns cimport (
     LEAVE_MS,
+    TERMINATED_MS,
     give_up_first,
     pops_close,
     pops_open,
@@ -270,6 +273,8 @@ cdef int serve_method(Grpc* g, Connection* c, Call* call, const uint8_t* message
         return serve_recall(g, c, call, message, length)
     if call.method == METHOD_PULL_MESSAGE:
         return serve_pull_message(g, c, call, message, length)
+    if call.method == METHOD_NOTIFY_TERMINATION:
+        client_leaves(g, c, TERMINATED_MS)
     return ask(g, c, call, message, length)
 
 
@@ -282,21 +287,23 @@ cdef int64_t bytes_came(void* self, Connection* c, uint8_t* data, int64_t length
 
 
 cdef void closing(void* self, Connection* c) noexcept nogil:
-    client_leaves(<Grpc*>self, c)
+    client_leaves(<Grpc*>self, c, LEAVE_MS)
     dead_letters_forget(<Grpc*>self, c)
     session_end(c)
 
 
-cdef void client_leaves(Grpc* g, const Connection* c) noexcept nogil:
-    """It may come back by another connection before its messages are visible."""
+cdef void client_leaves(Grpc* g, const Connection* c, int32_t after_ms) noexcept nogil:
+    """Its messages are visible then; it may come back by another connection before."""
     cdef Session* s = session_of(c)
-    if s == NULL or s.pop_client < 0:
+    if s == NULL or s.pop_client == NO_CLIENT:
         return
     if g.leaving_count == LEAVING_MAX:
         give_up_first(g)
     g.leaving[g.leaving_count].client = s.pop_client
-    g.leaving[g.leaving_count].until_ms = g.door.transport.steady_ms + LEAVE_MS
+    g.leaving[g.leaving_count].until_ms = g.door.transport.steady_ms + after_ms
     g.leaving_count += 1
+    g.leave_ms = min(g.leave_ms, g.door.transport.steady_ms + after_ms)
+    s.pop_client = NO_CLIENT
 
 
 cdef int64_t turn_ends(void* self) noexcept nogil:

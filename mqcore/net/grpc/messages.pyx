@@ -36,7 +36,13 @@ cdef const char* RESERVED = (
     "TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __BORNHOST BORN_TIMESTAMP DLQ_ORIGIN_TOPIC "
     "DLQ_ORIGIN_MESSAGE_ID __CRC32# ")
 
+cdef extern from "mq_md5.h" nogil:
+    enum:
+        MD5_HEX "MQ_MD5_HEX"
+    void md5_hex "mq_md5_hex"(const uint8_t* data, size_t length, uint8_t* hex) noexcept
+
 cdef enum:
+    DIGEST_MD5 = 2                     # a DigestType
     ADDRESS_TEXT_MAX = 64
     ID_LENGTH_MAX = 56
 
@@ -105,6 +111,16 @@ cdef void put_user_properties(PbWriter* w, const RecordView* view) noexcept nogi
         pb_end(w, entry)
 
 
+cdef void put_digest(PbWriter* w, const RecordView* view) noexcept nogil:
+    """Of the body in this message: each client checks it, and Node's reads no message without one."""
+    cdef uint8_t hex[MD5_HEX]
+    cdef int64_t digest = pb_begin(w, 4)
+    md5_hex(view.body, view.body_length, hex)
+    pb_put_number(w, 1, DIGEST_MD5)
+    pb_put_bytes(w, 2, hex, MD5_HEX)
+    pb_end(w, digest)
+
+
 cdef void put_system_properties(PbWriter* w, const uint8_t* record, const RecordView* view,
                                 const Delivery* delivery) noexcept nogil:
     cdef const uint8_t* at = view.properties
@@ -140,6 +156,7 @@ cdef void put_system_properties(PbWriter* w, const uint8_t* record, const Record
     if not has_id:                                                       # GM2
         put_message_id(id, head.store_host, head.store_host_size, view.log_position)
         pb_put_bytes(w, 3, id, 2 * head.store_host_size + 16)
+    put_digest(w, view)
     pb_put_number(w, 5, ENCODING_GZIP if view.sys_flag & SYS_FLAG_COMPRESSED else ENCODING_IDENTITY)
     pb_put_number(w, 6, kind)
     put_time(w, 7, view.born_time_ms)

@@ -432,7 +432,7 @@ cdef const char* kind_name(int32_t kind) noexcept nogil:
 
 
 cdef bint refuses_kind(Grpc* g, Call* call, const TopicView* topic, const Message* m) noexcept nogil:
-    """Whether the topic says another kind of messages than this one's (grpc.md 2.8)."""
+    """Whether the topic says another kind of messages than this one's (grpc.md 2.9)."""
     cdef char text[KIND_TEXT_MAX]
     cdef int32_t kind = (topic.flags & TOPIC_KIND_MASK) // TOPIC_KIND_UNIT
     if kind == 0 or kind == kind_of(m):

@@ -5,7 +5,8 @@ from mqcore.net.grpc.calls cimport Grpc
 from mqcore.net.grpc.streams cimport Call
 
 cdef enum:
-    LEAVE_MS = 30_000                  # until a client whose connection ended is given up
+    LEAVE_MS = 30_000                  # until a client whose connection ended is given up ...
+    TERMINATED_MS = 0                  # ... and one that says that it ends (pop PO7: 1 s later)
 
 cdef bint pops_open(Grpc* g, const char* journal) noexcept nogil            # False: no memory
 cdef void pops_close(Grpc* g) noexcept nogil

@@ -50,7 +50,7 @@ cdef bint pops_open(Grpc* g, const char* journal) noexcept nogil:
     cdef PopClock clock = pop_clock(g)
     if not pop_begin(&g.pops, POP_QUEUES_MAX, POP_MESSAGES_MAX):
         return False
-    g.pairs.next_ms = INT64_MAX
+    g.pairs.next_ms = g.leave_ms = INT64_MAX
     g.journal_error = pop_journal_open(&g.pops, journal, g.boot, &clock)
     confirm_queues(g)
     return True
@@ -155,9 +155,13 @@ cdef void end_due(Grpc* g) noexcept nogil:
 
 cdef void give_up_clients(Grpc* g, const PopClock* clock) noexcept nogil:
     cdef int32_t i = 0
+    if clock.steady_ms < g.leave_ms:
+        return
+    g.leave_ms = INT64_MAX
     while i < g.leaving_count:
         if clock.steady_ms < g.leaving[i].until_ms or pop_client_close(
                 &g.pops, g.leaving[i].client, clock, EXPIRE_AT_ONCE):
+            g.leave_ms = min(g.leave_ms, g.leaving[i].until_ms)
             i += 1
             continue
         g.leaving_count -= 1
@@ -193,6 +197,7 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
         wake_all(g)
     if g.pairs.disk_done < g.pairs.disk_job:
         pairs_read(&g.pairs, cold_finished(g.reader.cold_reader))
+    give_up_clients(g, &clock)
     while pop_expire(&g.pops, &clock, EXPIRE_AT_ONCE) == EXPIRE_AT_ONCE:
         pass
     while True:
@@ -212,10 +217,9 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
     if clock.steady_ms - g.commit_ms >= COMMIT_MS:
         g.commit_ms = clock.steady_ms
         commit_offsets(g)
-        give_up_clients(g, &clock)
         pop_compact(&g.pops, &clock, COMPACT_BYTES)
     g.journal_error = pop_flush(&g.pops, &clock)                         # acks GR2
-    g.due_ms = min(g.pairs.next_ms, pop_next_due(&g.pops))
+    g.due_ms = min(g.pairs.next_ms, g.leave_ms, pop_next_due(&g.pops))
 
 
 cdef void wake_all(Grpc* g) noexcept nogil:
