@@ -1,4 +1,4 @@
-/* MD5 (RFC 1321) of one text, in hex: what clients of gRPC compare a body with. */
+/* The digest of RFC 1321, in hex: clients of gRPC compare a body with it. */
 #ifndef MQ_MD5_H
 #define MQ_MD5_H
 

@@ -29,8 +29,8 @@ Digest: 1 type enum, 2 checksum str
 SystemProperties: 1 tag? str, 2 keys* str, 3 message_id str, 4 body_digest Digest, 5
     body_encoding enum, 6 message_type enum, 7 born_timestamp Timestamp, 8 born_host str, 9
     store_timestamp? Timestamp, 10 store_host str, 11 delivery_timestamp? Timestamp,
-    12 receipt_handle? str, 13 queue_id i32, 14 queue_offset? i64, 16 delivery_attempt? i32, 17 message_group? str, 19
-    orphaned_transaction_recovery_duration? Duration
+    12 receipt_handle? str, 13 queue_id i32, 14 queue_offset? i64, 16 delivery_attempt? i32,
+    17 message_group? str, 19 orphaned_transaction_recovery_duration? Duration
 Message: 1 topic Resource, 2 user_properties map, 3 system_properties SystemProperties, 4 body bytes
 SendMessageRequest: 1 messages* Message
 SendResultEntry: 1 status Status, 2 message_id str, 3 transaction_id str, 4 offset i64, 5

@@ -147,9 +147,26 @@ def _build_grpc(source: Path, target: Path) -> None:
     _run([python, "-c", "import rocketmq, grpc"], source)
 
 
+def _go_grpc() -> tuple[str, ...]:
+    return (str(_built("go_grpc", _build_go) / "client"),)
+
+
+def _node_grpc() -> tuple[str, ...]:
+    return (_tool("node"), str(_built("node_grpc", _build_node) / "client.js"))
+
+
+def _rust_grpc() -> tuple[str, ...]:
+    return (str(_built("rust_grpc", _build_rust) / "client"),)
+
+
+def _build_rust(source: Path, target: Path) -> None:
+    _run([_tool("cargo"), "build", "--locked", "--quiet"], source)
+    shutil.copy(source / "target" / "debug" / "client", target)
+
+
 _BUILDERS: dict[str, Callable[[], tuple[str, ...]]] = {
     "java": _java, "go": _go, "go-tls": _go_tls, "cpp": _cpp, "node": _node,
-    "grpc": _grpc,
+    "grpc": _grpc, "go-grpc": _go_grpc, "node-grpc": _node_grpc, "rust-grpc": _rust_grpc,
 }
 
 
