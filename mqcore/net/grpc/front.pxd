@@ -8,7 +8,9 @@
 #   GF3  A refusal is a Status in the method's own response. Only what no application should hear of
 #        ends with a status of the protocol: unknown methods, messages that are none.
 #   GF4  A stream of Telemetry is remembered by its connection: what the coordinator says by itself
-#        goes there, or is dropped where there is none.
+#        goes there, or is dropped where there is none. A question for a producer goes to a producer's.
+#   GF5  Several clients of a process may share a connection, as those of Node and Python do: the end of
+#        one client takes nothing from the others.
 from mqcore.net.grpc.calls cimport Grpc
 from mqcore.net.serving.loop cimport ServingLoop
 

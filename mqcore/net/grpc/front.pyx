@@ -3,7 +3,7 @@ import os
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport PROPERTIES_LENGTH_MAX
@@ -33,11 +33,13 @@ from mqcore.net.grpc.methods cimport (
     METHOD_TELEMETRY,
     STATUS_CLIENT_ID_REQUIRED,
     STATUS_HA_NOT_AVAILABLE,
+    STATUS_OK,
     STATUS_UNAUTHORIZED,
     method_of,
     method_streams,
     status_of,
 )
+from mqcore.net.grpc.protobuf cimport PbReader, pb_inside, pb_next, pb_open
 from mqcore.net.grpc.pulls cimport answer_pull_message, pull_told, serve_pull_message
 from mqcore.net.grpc.recalls cimport recall_told, serve_recall
 from mqcore.net.grpc.receives cimport pair_told, refuse_receive, serve_receive
@@ -104,6 +106,10 @@ from mqcore.net.grpc.turns cimport (
 )
 
 cdef enum:
+    NOTE_ROLE = 0                      # Call.notes of Telemetry
+    TELEMETRY_SETTINGS = 2             # fields of messages
+    SETTINGS_PUBLISHING = 5
+    SETTINGS_SUBSCRIPTION = 6
     MESSAGE_EXTRA = 256 << 10          # of a request beside its message's body
 
 
@@ -134,13 +140,47 @@ cdef void say_pulled(void* self, Connection* c, const PullAnswer* answer) noexce
         answer_pull_message(<Grpc*>self, call, answer)
 
 
-cdef Call* telemetry_of(Connection* c) noexcept nogil:
-    """GF4"""
+cdef Call* telemetry_of(const Connection* c, int32_t role) noexcept nogil:
+    """GF4. role: a field of Settings that its client gave, 0: any."""
     cdef Session* s = session_of(c)
     cdef Call* call = s.calls if s != NULL else NULL
-    while call != NULL and (call.method != METHOD_TELEMETRY or call.done):
+    while call != NULL and (call.method != METHOD_TELEMETRY or call.done or (
+            role != 0 and call.notes[NOTE_ROLE] != role)):
         call = call.after
     return call
+
+
+cdef int32_t role_in(const uint8_t* message, int64_t length) noexcept nogil:
+    """SETTINGS_PUBLISHING or SETTINGS_SUBSCRIPTION; 0: no settings, or neither."""
+    cdef PbReader r, inner
+    pb_open(&r, message, length)
+    while pb_next(&r):
+        if r.number != TELEMETRY_SETTINGS:
+            continue
+        inner = pb_inside(&r)
+        while pb_next(&inner):
+            if inner.number == SETTINGS_PUBLISHING or inner.number == SETTINGS_SUBSCRIPTION:
+                return inner.number
+    return 0
+
+
+cdef bint is_shared(const Connection* c, const Call* call) noexcept nogil:
+    """Whether another client than the call's has a stream of Telemetry on the connection (GF5)."""
+    cdef Session* s = session_of(c)
+    cdef Call* other = s.calls if s != NULL else NULL
+    while other != NULL:
+        if other.method == METHOD_TELEMETRY and not other.done and (
+                other.client_id_length != call.client_id_length or memcmp(
+                    other.client_id, call.client_id, call.client_id_length) != 0):
+            return True
+        other = other.after
+    return False
+
+
+cdef int32_t role_asked(int32_t code) noexcept nogil:
+    if code == REQUEST_CHECK_TRANSACTION_STATE:
+        return SETTINGS_PUBLISHING
+    return 0 if code == REQUEST_GRPC_CALL else SETTINGS_SUBSCRIPTION
 
 
 cdef void say_refusal(Grpc* g, Call* call, const Said* said) noexcept nogil:
@@ -166,7 +206,7 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
     if not said_read(frame, length, &said):
         return
     if not said.header.flag & RESPONSE_BIT:
-        call = telemetry_of(c)
+        call = telemetry_of(c, role_asked(said.header.code))
         if call != NULL and said.header.code == REQUEST_GRPC_CALL:
             call_say(call, said.body, said.body_length, False)
         elif call != NULL and said.header.code == REQUEST_CHECK_TRANSACTION_STATE:
@@ -248,6 +288,9 @@ cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
 cdef int serve_telemetry(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                          int64_t length) noexcept nogil:
     cdef int result
+    cdef int32_t role = role_in(message, length)
+    if role != 0:
+        call.notes[NOTE_ROLE] = role
     call.unanswered += 1
     result = ask(g, c, call, message, length)
     if result == HANDLE_WAIT or result == HANDLE_STALL:      # it comes again
@@ -274,6 +317,9 @@ cdef int serve_method(Grpc* g, Connection* c, Call* call, const uint8_t* message
     if call.method == METHOD_PULL_MESSAGE:
         return serve_pull_message(g, c, call, message, length)
     if call.method == METHOD_NOTIFY_TERMINATION:
+        if is_shared(c, call):
+            say_status(g, call, STATUS_OK, "OK")
+            return HANDLED
         client_leaves(g, c, TERMINATED_MS)
     return ask(g, c, call, message, length)
 
