@@ -20,7 +20,8 @@ BLOCKING, DOCUMENT = Path("mqcore/client/admin/blocking.py"), Path("docs/client/
 ABOUT: Final = {
     "topics": "topics", "groups": "groups", "offsets": "offsets", "messages": "messages",
     "sending": "sending", "tracking": "deliveries", "connections": "connected clients",
-    "brokers": "brokers", "overview": "all masters at a time", "statistics": "statistics",
+    "brokers": "brokers", "overview": "all masters at a time", "pops": "POP",
+    "statistics": "statistics",
     "traces": "traces", "timed": "times of delivery", "transactions": "transactions",
     "name_servers": "name servers",
     "acl": "access settings",

@@ -18,6 +18,11 @@ NATIVE = frozenset({                   # if they are regular (mqcore/net/serving
     RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
     RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.END_TRANSACTION,
 })
+POP = frozenset({                      # of the process that has its state (net/grpc/remoting.pyx)
+    RequestCode.GET_POP_STATE, RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE,
+    RequestCode.PEEK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.NOTIFICATION,
+    RequestCode.POLLING_INFO, RequestCode.BATCH_ACK_MESSAGE,
+})
 OWN_FROM = 32_001                      # codes that RocketMQ lacks
 HEAD = "| code | name | who, where | code | name | who, where |\n|---|---|---|---|---|---|\n"
 TABLE = re.compile(re.escape(HEAD) + r"(?:\|[^\n]*\n)*")
@@ -31,8 +36,13 @@ def rows() -> list[str]:
         code = RequestCode(number)
         room = handler.__module__.rpartition(".")[2]
         found[code] = (f"B{', native' if code in NATIVE else ''} `{room}`"
-                       f"{', not in RocketMQ' if code >= OWN_FROM else ''}")
+                       f"{', not in RocketMQ' if is_own(code) else ''}")
+    found |= {code: f"B, native{', not in RocketMQ' if is_own(code) else ''}" for code in POP}
     return [f"| {code.value} | {code.name} | {found[code]} " for code in sorted(found)]
+
+
+def is_own(code: RequestCode) -> bool:
+    return OWN_FROM <= code < RequestCode.POP_MESSAGE
 
 
 def document(text: str) -> str:

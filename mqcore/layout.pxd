@@ -422,8 +422,7 @@ cdef struct ShmHead "mq_shm_head":
     int64_t groups_start, group_index_start
     int32_t group_capacity
     int32_t group_count                  # the coordinator
-    int64_t subscriptions_start
-    int64_t subscription_index_start
+    int64_t subscriptions_start, subscription_index_start
     int32_t subscription_capacity
     int32_t subscription_count           # the coordinator
     int32_t subscription_looked          # where it looks for a place that can go to another pair
@@ -437,8 +436,7 @@ cdef struct ShmHead "mq_shm_head":
     int64_t schedule_start, transactions_start
     int64_t live_settings_start          # the coordinator's: what holds now
     int64_t said_settings_start          # the supervisor's: what the settings file says
-    int64_t master_place_start
-    int64_t leadership_start
+    int64_t master_place_start, leadership_start
     RingPlace appends[PRODUCER_COUNT]    # producer -> writer
     RingPlace append_results[PRODUCER_COUNT]      # writer -> producer
     RingPlace arrivals[LISTENER_COUNT]   # dispatcher -> who hears of queues
@@ -446,8 +444,7 @@ cdef struct ShmHead "mq_shm_head":
     RingPlace answers[SERVING_COUNT_MAX]          # coordinator -> serving
     RingPlace checks                     # transaction-check -> coordinator
     int64_t filters_start                # FilterEntry[2 * subscription capacity + requests]
-    int64_t filter_arena_start
-    int64_t filter_arena_size
+    int64_t filter_arena_start, filter_arena_size
     int64_t filter_changes               # counts; after the entry was changed; the coordinator
     int64_t pull_counts_start            # of serving process 0's table
     int64_t pull_counts_size             # of one table
@@ -461,6 +458,9 @@ cdef struct ShmHead "mq_shm_head":
     int32_t listener_slot[LISTENER_COUNT]
     int32_t listener_row[LISTENER_COUNT]          # of interest
     int32_t follower_slot[FOLLOWER_COUNT]         # who is rung when the log has grown
+    int32_t pop_owner                    # the serving process that has POP's state; -1: none has
+    RingPlace pops[SERVING_COUNT_MAX]             # serving -> that one
+    RingPlace pop_answers[SERVING_COUNT_MAX]      # and back
 
 cdef enum:                               # of 64 bits: Python has no use for it
     SHM_MAGIC = 0x4D51434F52450A01       # "MQCORE\n" 1

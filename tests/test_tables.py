@@ -109,7 +109,7 @@ def test_native_codes_are_those_of_the_wire_and_stand_in_one_file() -> None:
     codes = ROOT / "mqcore/wire/codes.pxd"
     found = typed(codes.read_text(encoding="utf-8"))
     named = {f"REQUEST_{code.name}": code.value for code in RequestCode} | {
-        f"RESPONSE_{code.name}": code.value for code in ResponseCode} | {
+        f"RESPONSE_{name}": code.value for name, code in ResponseCode.__members__.items()} | {
         name: value for name, value in vars(codes_in_python).items() if name.startswith("PERM_")}
 
     assert len(found) > 20

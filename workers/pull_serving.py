@@ -18,7 +18,7 @@ def live(inherited: Inherited, index: int) -> None:
     segment, listeners = inherited.segment, inherited.listeners.serving[index]
     kept = inherited.kept_tls.settings
     last = index == segment.serving_count - 1
-    serving = grpc_serving() if inherited.settings.grpc.enable and last else PullServing
+    serving = grpc_serving() if inherited.settings.serves_pop and last else PullServing
     loop.run(lambda settings: serving(settings, segment, index, listeners, kept),
              inherited.settings, segment)
 

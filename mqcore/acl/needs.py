@@ -26,7 +26,7 @@ ADMIN_CODES = STOCK_ADMIN_CODES | {
     R.ADJUST_CONSUMER_THREAD_POOL, R.RESET_CONSUMER_CLIENT_OFFSET, R.INVOKE_BROKER_TO_RESET_OFFSET,
     R.REGISTER_FILTER_SERVER, R.REGISTER_MESSAGE_FILTER_CLASS, R.CLEAN_EXPIRED_CONSUMEQUEUE,
     R.CONSUME_MESSAGE_DIRECTLY, R.CLONE_GROUP_OFFSET, R.CLEAN_UNUSED_TOPIC,
-    R.RESUME_CHECK_HALF_MESSAGE, R.DELETE_EXPIRED_COMMITLOG,
+    R.RESUME_CHECK_HALF_MESSAGE, R.DELETE_EXPIRED_COMMITLOG, R.SET_MESSAGE_REQUEST_MODE,
 }
 # An administrator, or the account of the broker itself, which is that of all brokers of its set.
 SET_CODES = frozenset((R.GET_REPLICATION,))
@@ -190,8 +190,13 @@ def _locks(body: dict[str, Any]) -> Needs:
     return needs
 
 
+def _assignment(body: dict[str, Any]) -> Needs:
+    return [(str(body.get("topic")), SUB), (group(str(body.get("consumerGroup"))), SUB)]
+
+
 _BODIES: dict[int, Callable[[dict[str, Any]], Needs]] = {
     R.HEART_BEAT: _heartbeat, R.LOCK_BATCH_MQ: _locks, R.UNLOCK_BATCH_MQ: _locks,
+    R.QUERY_ASSIGNMENT: _assignment,
 }
 
 

@@ -40,6 +40,7 @@ from mqcore.broker.tables.offsets import OffsetTable
 from mqcore.broker.tables.own_offsets import FILE_NAME as OWN_OFFSETS
 from mqcore.broker.tables.own_offsets import OwnOffsets
 from mqcore.broker.tables.recall_waits import RecallWaits
+from mqcore.broker.tables.request_modes import RequestModes
 from mqcore.broker.tables.statistics import Statistics
 from mqcore.broker.tables.table_waits import TableWaits, Versions
 from mqcore.broker.tables.topics import TopicTable
@@ -80,6 +81,7 @@ class Core:
     groups: GroupTable
     offsets: OffsetTable
     filters: FilterTable
+    modes: RequestModes
     clients: ClientTables
     locks: LockTable
     calls: ClientCalls
@@ -120,6 +122,7 @@ class Core:
             ),
             offsets=offset_table(settings),
             filters=filters,
+            modes=RequestModes(folder / "messageRequestMode.json"),
             clients=ClientTables(
                 tables.publish_subscription, settings.processes.subscription_count_max,
                 filters.gone,
@@ -207,6 +210,15 @@ class Core:
             self.saving.save("offsets", lambda: self.offsets.files.begin(request.now_ms), done)
 
         return self._once(request, save, "the offsets", then)
+
+    def once_modes_saved(
+        self, request: Request, go_on: Callable[[], Outcome | OutcomeJob]
+    ) -> Outcome | OutcomeJob:
+        """As `once_saved`, of the modes of requests."""
+        def save(done: Done) -> None:
+            self.saving.save("modes", self.modes.begin, done)
+
+        return self._once(request, save, "the modes of requests", go_on)
 
     def _once(
         self, request: Request, save: Callable[[Done], None], what: str,

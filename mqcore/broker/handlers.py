@@ -123,6 +123,7 @@ class Broker:
         core.topics.make_texts()
         core.groups.make_texts()
         core.offsets.load()
+        core.modes.load()
         # what a slave has of offsets may be ahead of what it has of the log; one that may be
         # elected does not wait for its master's table, which says the same
         waits = core.settings.is_slave and not core.settings.follows

@@ -82,10 +82,6 @@ cdef inline bint log_refuses(const LogState* log) noexcept nogil:
             or load_i32_acquire(&log.unreadable) != 0
             or load_i32_acquire(&log.elsewhere) != 0)
 
-# The writer, the dispatcher, and each serving process have one
-cdef inline int64_t trace_rings_size(int serving_count) noexcept nogil:
-    return (2 + serving_count) * <int64_t>sizeof(TraceRing)
-
 cdef void shm_producer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
 cdef void shm_consumer(Shm* shm, RingPlace* place, Ring* ring) noexcept nogil
 

@@ -8,7 +8,8 @@ class Segment:
     def create(
         name: str, *, run_id: int, serving_count: int, segment_size: int, message_bytes_max: int,
         topics: int = 16384, groups: int = 16384, subscriptions: int = 32768,
-        queues: int = 262144, access_bytes: int = 0, slave: bool = False, kind: str = "auto",
+        queues: int = 262144, access_bytes: int = 0, slave: bool = False, pops: bool = False,
+        kind: str = "auto",
     ) -> Segment: ...
     @staticmethod
     def attach(name: str) -> Segment: ...

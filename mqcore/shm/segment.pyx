@@ -59,6 +59,7 @@ from mqcore.layout cimport (
     TransactionState,
     WorkerSlot,
 )
+from mqcore.shm.ranges cimport growing, not_growing, trace_rings_size
 from mqcore.shm.ring cimport Ring, ring_open_consumer, ring_open_producer
 from mqcore.shm.store_clock cimport store_clock_at, store_clock_begin, store_clock_look
 
@@ -215,10 +216,11 @@ cdef class Segment:
     def create(str name, *, int64_t run_id, int serving_count, int64_t segment_size,
                int64_t message_bytes_max, int64_t topics=16384, int64_t groups=16384,
                int64_t subscriptions=32768, int64_t queues=262144,
-               int64_t access_bytes=0, bint slave=False, str kind="auto") -> Segment:
+               int64_t access_bytes=0, bint slave=False, bint pops=False,
+               str kind="auto") -> Segment:
         """
         Create the segment `name` (a leading slash, no other) and lay it out; kind: memory.KINDS;
-        slave: with rings for who follows another broker's log.
+        slave: with rings for who follows another broker's log; pops: with those of POP.
 
         Raises posix_ipc.ExistentialError when the name is taken, memory.SharedMemoryError and
         OSError when memory is refused.
@@ -229,6 +231,7 @@ cdef class Segment:
         memset(&head, 0, sizeof(head))
         plan(&head, serving_count, message_bytes_max, topics, groups, subscriptions, queues, slave)
         place_access(&head, access_bytes)
+        place_pops(&head, pops)
         head.run_id = run_id
         head.limit_seed = int.from_bytes(os.urandom(8), "little")
         head.participants = PARTICIPANTS
@@ -530,6 +533,17 @@ cdef place_access(ShmHead* head, int64_t size):
     head.total_size = (end + 4095) // 4096 * 4096
 
 
+cdef place_pops(ShmHead* head, bint pops):
+    """Behind all else: a run without POP has none of them. The last serving process is the owner."""
+    cdef int64_t end = head.total_size
+    cdef int i
+    head.pop_owner = head.serving_count - 1 if pops else -1
+    for i in range(head.pop_owner):
+        place_ring(&head.pops[i], &end, 1 << 20)
+        place_ring(&head.pop_answers[i], &end, 1 << 20)
+    head.total_size = (end + 4095) // 4096 * 4096
+
+
 cdef place_rows(ShmHead* head, int64_t* end, int64_t append_bytes, bint slave):
     """What every process of the table of participants has a place for."""
     cdef int32_t number, rows = 0, followers = 0
@@ -558,41 +572,6 @@ cdef int checked_figure(int id) except -1:
     if not 0 <= id < FIGURE_COUNT:
         raise ValueError(f"figure {id}: expected 0 to {FIGURE_COUNT - 1}")
     return id
-
-
-cdef list growing(const ShmHead* head):
-    """(start, end) of what is allocated as it fills (reserve.pxd), in the order of their places."""
-    cdef int i
-    cdef int64_t start
-    ranges = [
-        (head.topics_start, head.topic_capacity * <int64_t>sizeof(TopicEntry)),
-        (head.groups_start, head.group_capacity * <int64_t>sizeof(GroupEntry)),
-        (head.subscriptions_start,
-         head.subscription_capacity * <int64_t>sizeof(SubscriptionEntry)),
-        (head.queues_start, head.queue_capacity * <int64_t>sizeof(QueueEntry)),
-        (head.filters_start, 2 * <int64_t>head.subscription_capacity * <int64_t>sizeof(FilterEntry)),
-        (head.filter_arena_start, head.filter_arena_size),
-    ]
-    for i in range(head.serving_count):
-        start = (head.pull_counts_start + i * head.pull_counts_size + <int64_t>sizeof(PullCountsHead)
-                 + 2 * <int64_t>head.pull_count_capacity * <int64_t>sizeof(int32_t))
-        ranges.append((start, head.pull_count_capacity * <int64_t>sizeof(PullCount)))
-    ranges.append((head.limits_start, LIMIT_PLACES * <int64_t>sizeof(LimitPlace)))
-    ranges.append((head.trace_start + <int64_t>sizeof(Trace), trace_rings_size(head.serving_count)))
-    ranges.append((head.access.start, head.access.capacity))
-    return [(start, start + size) for start, size in ranges]
-
-
-cdef list not_growing(const ShmHead* head):
-    """(start, end) of what every run uses: all that lies between the tables that grow."""
-    ranges, at = [], 0
-    for start, end in growing(head):
-        if start > at:
-            ranges.append((at, start))
-        at = end
-    if head.total_size > at:
-        ranges.append((at, head.total_size))
-    return ranges
 
 
 def stale_segments(str prefix) -> list[str]:

@@ -7,7 +7,8 @@ from libc.string cimport memcpy
 from mqcore.atomics cimport load_i64_acquire, store_i64_release
 from mqcore.clock cimport steady_us
 from mqcore.layout cimport TRACE_ENTRIES, Trace, TraceEntry, TraceRing
-from mqcore.shm.segment cimport Segment, trace_rings_size
+from mqcore.shm.ranges cimport trace_rings_size
+from mqcore.shm.segment cimport Segment
 
 cdef enum:
     KEPT = TRACE_ENTRIES - TRACE_TURN_MAX

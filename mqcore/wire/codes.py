@@ -162,11 +162,21 @@ class RequestCode(IntEnum):
     GET_SUBSCRIPTIONGROUP_CONFIG = 352
     LITE_PULL_MESSAGE = 361
     RECALL_MESSAGE = 370
+    QUERY_ASSIGNMENT = 400
+    SET_MESSAGE_REQUEST_MODE = 401
     GET_REPLICATION = 32001            # only ours: a stock broker says that it does not know it
     HEAR_OF_TABLES = 32002             # likewise
     GRPC_CALL = 32003                  # of the gRPC front, which is no peer's business
     GRPC_SETTINGS = 32004              # likewise
     GET_STANDING = 32005               # of ours alone: processes and latencies
+    GET_POP_STATE = 32006              # ours alone: what of POP is in flight
+    POP_MESSAGE = 200050               # this one and those below: of 5.x
+    ACK_MESSAGE = 200051
+    PEEK_MESSAGE = 200052
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
 
 
 class ResponseCode(IntEnum):
@@ -196,6 +206,7 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     FILTER_DATA_NOT_EXIST = 27
     FILTER_DATA_NOT_LATEST = 28
+    INVALID_PARAMETER = 29             # of 5.x
     TRANSACTION_SHOULD_COMMIT = 200
     TRANSACTION_SHOULD_ROLLBACK = 201
     TRANSACTION_STATE_UNKNOW = 202
@@ -208,6 +219,8 @@ class ResponseCode(IntEnum):
     UPDATE_AND_CREATE_ACL_CONFIG_FAILED = 209
     DELETE_ACL_CONFIG_FAILED = 210
     UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED = 211
+    POLLING_FULL = 209                 # these two of 5.x: their numbers mean this there
+    POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
     ILLEGAL_OPERATION = 604            # of 5.x
 

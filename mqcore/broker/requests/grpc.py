@@ -165,9 +165,13 @@ def _group_name(core: Core, request: Request, resource: Message | None) -> str:
 
 
 def _topic(core: Core, request: Request, name: str) -> TopicConfig:
-    """The topic; made as a send of a 4.x client makes it, where that is allowed. Raises Refused."""
+    """
+    The topic; made as a send of a 4.x client makes it, where that is allowed; not for a client of
+    remoting, which makes none. Raises Refused.
+    """
     found = core.topics.get(name)
-    if found is None and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and (
+    remoting = Fields.of(request.command).text_or("form", "") == "remoting"
+    if found is None and not remoting and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) and (
             not core.settings.is_slave):
         found = core.topics.create_from_template(
             name, TEMPLATE_TOPIC, core.settings.broker.default_topic_queue_count, False,

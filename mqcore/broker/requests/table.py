@@ -10,6 +10,7 @@ from mqcore.broker.request import Outcome, OutcomeJob, Request
 from mqcore.broker.requests import (
     access,
     admin,
+    assignment,
     cleaning,
     client,
     config,
@@ -56,6 +57,6 @@ MESSAGE_CODES: Final = frozenset(table_of(
     grpc, pull_rules, recall, reply, send_back, send_rules, transaction))
 
 HANDLERS: Final = table_of(
-    access, admin, cleaning, client, config, connection, consume, group, grpc, offset,
+    access, admin, assignment, cleaning, client, config, connection, consume, group, grpc, offset,
     pull_rules, query, queue, recall, relay, replication, reply, reset, send_back, send_rules,
     statistics, timed, topic, topic_change, transaction)

@@ -63,6 +63,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     accept_sends_from_ms: Annotated[int, Meta(ge=0, le=1 << 53)] = 0
     notify_consumers_enable: bool = True
     long_polling_enable: bool = True
+    pop_enable: bool = False
     short_polling_ms: Positive = 1_000
     client_expiry_ms: Positive = 120_000
     queue_lock_expiry_ms: Positive = 60_000
@@ -328,6 +329,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def fast_port(self) -> int | None:
         """The "VIP" port, listen_port - 2 (broker.md 1.1); None when switched off."""
         return self.broker.listen_port - 2 if self.broker.fast_port_enable else None
+
+    @property
+    def serves_pop(self) -> bool:
+        """Whether its last serving process has the state of POP (docs/protocol/pop.md)."""
+        return self.grpc.enable or self.broker.pop_enable
 
     @property
     def is_slave(self) -> bool:

@@ -127,10 +127,13 @@ def check(settings: Settings, filled: Settings, values: Values) -> None:
         refuse("http.otlp_endpoint", "http://host:port or https://host:port, and a path if need be")
     if settings.grpc.enable and settings.grpc.listen_port in _ports(settings):
         refuse("grpc.listen_port", "a port that the broker does not use itself")
-    if settings.grpc.enable and settings.processes.serving_count >= SERVING.count_max:
-        refuse("processes.serving_count", f"at most {SERVING.count_max - 1} with grpc.enable")
+    if settings.serves_pop and settings.processes.serving_count >= SERVING.count_max:
+        refuse("processes.serving_count",
+               f"at most {SERVING.count_max - 1} with grpc.enable or broker.pop_enable")
     if settings.grpc.enable and settings.replication.role is Role.SLAVE:
         refuse("grpc.enable", "false at a slave: clients of gRPC are served by masters")
+    if settings.broker.pop_enable and settings.replication.role is Role.SLAVE:
+        refuse("broker.pop_enable", "false at a slave: POP is served by masters")
     if settings.http.enable and settings.http.address[1] in _ports(settings):
         refuse("http.listen", "a port that the broker does not use itself")
     http_odd = page_trouble(settings)

@@ -33,6 +33,7 @@ from mqcore.client.admin.link import AdminError, Found, Target, Unreachable
 from mqcore.client.admin.messages import QueueEntries, StoredEntry
 from mqcore.client.admin.offsets import ClientOffsets, GroupOffset, OffsetReset, QueueReset
 from mqcore.client.admin.overview import TopicOnBroker
+from mqcore.client.admin.pops import InFlight
 from mqcore.client.admin.sending import DeadLetter, Resent, SendTime
 from mqcore.client.admin.statistics import Stats, StatsWindow, TopicActivity
 from mqcore.client.admin.timed import TimedMessages
@@ -71,6 +72,7 @@ __all__ = [
     "GroupOnBroker",
     "GroupStatus",
     "HalfMessage",
+    "InFlight",
     "MessageTrace",
     "Metadata",
     "OffsetReset",

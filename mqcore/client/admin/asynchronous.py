@@ -4,6 +4,7 @@ from __future__ import annotations
 from mqcore.client.admin.acl import Acl
 from mqcore.client.admin.name_servers import NameServerCalls
 from mqcore.client.admin.overview import Overview
+from mqcore.client.admin.pops import Pops
 from mqcore.client.admin.sending import AdminSends
 from mqcore.client.admin.statistics import Statistics
 from mqcore.client.admin.timed import Timed
@@ -13,7 +14,8 @@ from mqcore.client.admin.transactions import Transactions
 
 
 class AsyncAdmin(
-    Overview, Statistics, Transactions, Timed, Traces, AdminSends, Tracking, NameServerCalls, Acl,
+    Overview, Pops, Statistics, Transactions, Timed, Traces, AdminSends, Tracking,
+    NameServerCalls, Acl,
 ):
     """Administration of a cluster, for asyncio; use it with `async with`.
 

@@ -131,6 +131,9 @@ class Admin(BlockingRole[AsyncAdmin]):
     offsets_on_brokers: Final = _waits(AsyncAdmin.offsets_on_brokers)
     groups_by_topic: Final = _waits(AsyncAdmin.groups_by_topic)
 
+    # POP
+    in_flight: Final = _waits(AsyncAdmin.in_flight)
+
     # statistics
     stats: Final = _waits(AsyncAdmin.stats)
     stats_all: Final = _waits(AsyncAdmin.stats_all)

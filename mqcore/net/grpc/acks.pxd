@@ -10,5 +10,7 @@ from mqcore.net.transport.transport cimport Connection
 # Handled.
 cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                    int64_t length) noexcept nogil
+# Behind pop_flush: acks of this turn are answered with an error if that failed.
+cdef void acks_settled(Grpc* g) noexcept nogil
 cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                       int64_t length) noexcept nogil

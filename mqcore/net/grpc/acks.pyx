@@ -5,6 +5,7 @@ from libc.string cimport strlen
 from mqcore.net.grpc.answers cimport call_say
 from mqcore.net.grpc.authorization cimport may_consume
 from mqcore.net.grpc.calls cimport (
+    ACK_NOTES_MAX,
     Grpc,
     pop_clock,
     put_status,
@@ -30,10 +31,12 @@ from mqcore.net.grpc.protobuf cimport (
     pb_put_bytes,
     pb_put_number,
 )
+from mqcore.net.grpc.session cimport session_call
 from mqcore.net.grpc.streams cimport Call
 from mqcore.net.requests cimport HANDLED, HANDLE_DENIED
-from mqcore.net.transport.transport cimport Connection
+from mqcore.net.transport.transport cimport Connection, connection_find
 from mqcore.store.pop.handles cimport RECEIPT_MAX, Receipt, receipt_parse, receipt_write
+from mqcore.store.pop.journal cimport pop_flush
 from mqcore.store.pop.pop cimport (
     POP_EXPIRED,
     POP_ILLEGAL,
@@ -73,6 +76,33 @@ cdef int32_t ack_one(Grpc* g, const uint8_t* group, int32_t group_length, const 
         return STATUS_INVALID_RECEIPT_HANDLE
     text[0] = "receipt_handle: there is no such delivery"
     return STATUS_INTERNAL_SERVER_ERROR
+
+
+cdef void note_ack(Grpc* g, const Connection* c, const Call* call) noexcept nogil:
+    """GR2: it was answered, and its answer has not left."""
+    cdef PopClock clock
+    if g.acked_count == ACK_NOTES_MAX:
+        clock = pop_clock(g)
+        g.journal_error = pop_flush(&g.pops, &clock)
+        acks_settled(g)
+    g.acked[g.acked_count].connection = c.id
+    g.acked[g.acked_count].call = call.id
+    g.acked_count += 1
+
+
+cdef void acks_settled(Grpc* g) noexcept nogil:
+    cdef int32_t i
+    cdef Connection* c
+    cdef Call* call
+    for i in range(g.acked_count if g.journal_error else 0):
+        c = connection_find(g.door.transport, g.acked[i].connection)
+        call = session_call(c, g.acked[i].call) if c != NULL else NULL
+        if call != NULL:
+            call.output_start = call.output_end = 0
+            call.done = False
+            say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,
+                       "config/popState cannot be written: the message may come again")
+    g.acked_count = 0
 
 
 cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
@@ -123,6 +153,7 @@ cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
         text = "MULTIPLE_RESULTS"
     put_status(g, 1, common, <const uint8_t*>text, <int64_t>strlen(text))
     call_say(call, g.out.start, g.out.length, True)
+    note_ack(g, c, call)
     return HANDLED
 
 
@@ -169,6 +200,7 @@ cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message
         put_status(g, 1, STATUS_OK, <const uint8_t*>"OK", 2)
         pb_put_bytes(&g.out, 2, text, receipt_write(&receipt, text))
         call_say(call, g.out.start, g.out.length, True)
+        note_ack(g, c, call)
     elif outcome == POP_ILLEGAL:
         say_status(g, call, STATUS_ILLEGAL_INVISIBLE_TIME,
                    "invisible_duration: expected 0 to 12 hours")

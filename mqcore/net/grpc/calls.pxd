@@ -4,8 +4,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.grpc.pairs cimport Pairs
 from mqcore.net.grpc.protobuf cimport PbReader, PbWriter
+from mqcore.net.grpc.remote cimport Remote
 from mqcore.net.grpc.streams cimport Call, Door
-from mqcore.net.requests cimport GROUP_BYTES_MAX
+from mqcore.net.requests cimport GROUP_BYTES_MAX, Front
 from mqcore.net.serving.handler cimport RequestHandler
 from mqcore.net.serving.offset_commits cimport OffsetCommits
 from mqcore.net.serving.scan cimport StoreReader
@@ -18,8 +19,30 @@ from mqcore.store.pop.state cimport PopClock, PopState
 cdef enum:
     DEAD_MAX = 256                     # messages on their way to dead letters
     LEAVING_MAX = 4096
+    ACK_NOTES_MAX = 1024
     BOOT_MAX = 64
     REMARK_MAX = 1024                  # of what the coordinator says
+
+cdef struct Asked:                     # a ReceiveMessageRequest
+    const uint8_t* group
+    int32_t group_length
+    const uint8_t* topic
+    int32_t topic_length
+    int32_t queue_id
+    int32_t filter_type
+    const uint8_t* filter
+    int32_t filter_length
+    int32_t batch
+    int64_t invisible_ms               # -1: not said
+    bint renew
+    int64_t poll_ms                    # -1: not said
+    const uint8_t* attempt_id
+    int32_t attempt_length
+    # over remoting
+    bint filter_escaped                # holds JSON's escapes
+    bint one_queue                     # queue_id, though the group is not FIFO
+    bint order                         # one batch of a queue after another, as in a FIFO group
+    bint from_min                      # a group without an offset begins at the first message
 
 cdef struct DeadLetter:                # dead_letters GD1
     uint64_t connection                # that it was sent for
@@ -32,6 +55,10 @@ cdef struct DeadLetter:                # dead_letters GD1
     int64_t offset                     # -1: the place is free
     int64_t pop_ms
     int32_t invisible_ms
+
+cdef struct AckNote:
+    uint64_t connection
+    int32_t call
 
 cdef struct Leaving:                   # a client whose connection has ended
     int32_t client                     # of the state of POP
@@ -51,7 +78,9 @@ cdef struct Grpc:
     const char* denied                 # of the last refusal
     int32_t access_seen                # authorization GA2: the sequence of the rules
     # receives
+    const Front* front                 # this one
     PopState pops
+    Remote remote
     Pairs pairs
     StoreReader* reader
     Wants* wants
@@ -60,6 +89,9 @@ cdef struct Grpc:
     uint8_t[HANDLE_BROKER_MAX + 1] broker_name
     int32_t broker_name_length
     char[BOOT_MAX] boot                      # of the machine
+    int32_t forget_hand                # the queue of POP that was looked at last (turns)
+    AckNote[ACK_NOTES_MAX] acked       # acks GR2: of this turn
+    int32_t acked_count
     int journal_error                  # of the last write of config/popState; 0: none
     DeadLetter[DEAD_MAX] dead
     Leaving[LEAVING_MAX] leaving

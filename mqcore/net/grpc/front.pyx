@@ -39,7 +39,10 @@ from mqcore.net.grpc.methods cimport (
     method_streams,
     status_of,
 )
+from mqcore.net.grpc.links cimport links_wait
 from mqcore.net.grpc.protobuf cimport PbReader, pb_inside, pb_next, pb_open
+from mqcore.net.grpc.remote_answers cimport link_gone
+from mqcore.net.grpc.remoting cimport remote_told
 from mqcore.net.grpc.pulls cimport answer_pull_message, pull_told, serve_pull_message
 from mqcore.net.grpc.recalls cimport recall_told, serve_recall
 from mqcore.net.grpc.receives cimport pair_told, refuse_receive, serve_receive
@@ -120,6 +123,9 @@ cdef void say(void* self, Connection* c, const Asker* asker, int32_t code,
     cdef Call* call
     if asker.opaque < 0:
         dead_letter_told(<Grpc*>self, asker.opaque, code)
+        return
+    if c.fd < 0:
+        remote_told(<Grpc*>self, c, asker.opaque, NULL)
         return
     call = session_call(c, asker.opaque)
     if call != NULL:                                                     # GF1
@@ -218,6 +224,9 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
         return
     if said.header.opaque < 0:
         dead_letter_told(g, said.header.opaque, said.header.code)
+        return
+    if c.fd < 0:
+        remote_told(g, c, said.header.opaque, &said)
         return
     call = session_call(c, said.header.opaque)
     if call == NULL:
@@ -336,6 +345,7 @@ cdef void closing(void* self, Connection* c) noexcept nogil:
     client_leaves(<Grpc*>self, c, LEAVE_MS)
     dead_letters_forget(<Grpc*>self, c)
     session_end(c)
+    link_gone(<Grpc*>self, c)
 
 
 cdef void client_leaves(Grpc* g, const Connection* c, int32_t after_ms) noexcept nogil:
@@ -359,6 +369,10 @@ cdef int64_t turn_ends(void* self) noexcept nogil:
     return g.due_ms
 
 
+cdef bint something_waits(void* self) noexcept nogil:
+    return links_wait(<Grpc*>self)
+
+
 cdef class GrpcLoop(ServingLoop):
     """
     A serving loop whose listeners are for clients that speak gRPC: `listen`, then as ServingLoop.
@@ -375,7 +389,8 @@ cdef class GrpcLoop(ServingLoop):
         cdef bytes raw = broker_name.encode()
         cdef bytes id = boot.encode()
         g.door.transport = &self.s.transport
-        g.door.library = nghttp2()
+        if listeners:
+            g.door.library = nghttp2()
         g.door.top = g
         g.door.method_of = method_of
         g.door.streams = method_streams
@@ -394,7 +409,8 @@ cdef class GrpcLoop(ServingLoop):
         memcpy(g.boot, <const char*>id, min(len(id), 36))
         dead_letters_open(g)
         g.properties = <uint8_t*>malloc(PROPERTIES_LENGTH_MAX + 1)
-        if g.properties == NULL or not door_open(&g.door, self.s.transport.connection_max):
+        if g.properties == NULL or (listeners and not door_open(
+                &g.door, self.s.transport.connection_max)):
             raise MemoryError
         if not pops_open(g, journal):
             raise MemoryError
@@ -405,7 +421,8 @@ cdef class GrpcLoop(ServingLoop):
         self.take_body_max(body_bytes_max)
         self.s.fronts[KIND_OTHER] = Front(
             self=g, bytes_came=bytes_came, say_sent=say_sent, say_pulled=say_pulled, say=say,
-            say_frame=say_frame, closing=closing, turn_ends=turn_ends)
+            say_frame=say_frame, closing=closing, turn_ends=turn_ends, waits=something_waits)
+        g.front = &self.s.fronts[KIND_OTHER]
         for listener in listeners:
             if not transport_listen(&self.s.transport, listener.fileno(), KIND_OTHER):
                 raise OSError("epoll")
@@ -423,6 +440,10 @@ cdef class GrpcLoop(ServingLoop):
             if self.s.transport.connections[i] != NULL:
                 session_goodbye(self.s.transport.connections[i])
         door_pump(&self.grpc.door)
+
+    def journal_error(self) -> int:
+        """errno of the last write of config/popState; 0: it was written."""
+        return self.grpc.journal_error
 
     def close(self) -> None:
         """The state of receives is in its file."""

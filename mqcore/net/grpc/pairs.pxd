@@ -12,6 +12,7 @@
 #   GP5  A receive that finds nothing but messages that are on the disk waits for the reading thread (cold.pxd), also
 #        beyond its time, DISK_WAIT_MS at most. After DISK_ROUNDS_MAX reads without a message the loop reads by
 #        itself.
+#   GP6  A pair without a receive for PAIR_IDLE_MS is given up, and begins anew with the next one.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
@@ -26,6 +27,7 @@ cdef enum:
     REFRESH_MS = 5000
     DISK_WAIT_MS = 5000
     DISK_ROUNDS_MAX = 4
+    PAIR_IDLE_MS = 600_000             # GP6
 
 cdef struct HeldReceive:                   # Call.served of a receive that waits
     Call* call
@@ -40,6 +42,10 @@ cdef struct Pair:
     Pair* next_of_topic                # in its bucket, by topic
     Pair* next_woken
     bint woken
+    int32_t number                     # in Pairs.of_number
+    bint asking                        # over remoting: the coordinator has not answered ...
+    int64_t asking_ms                  # ... since then (steady)
+    int64_t used_ms                    # steady: of its latest receive
     uint64_t topic_hash
     uint8_t[GROUP_BYTES_MAX] group
     int32_t group_length
@@ -61,6 +67,7 @@ cdef struct Pair:
 cdef struct Pairs:
     Pair* of_group[PAIR_BUCKETS]
     Pair* of_topic[PAIR_BUCKETS]
+    Pair* of_number[PAIRS_MAX]
     int32_t count
     Pair* woken                        # to be looked at in this turn
     int64_t next_ms                    # steady: when the first waiting receive is due
@@ -72,6 +79,8 @@ cdef Pair* pair_find(const Pairs* pairs, const uint8_t* group, int32_t group_len
                      const uint8_t* topic, int32_t topic_length) noexcept nogil
 cdef Pair* pair_open(Pairs* pairs, const uint8_t* group, int32_t group_length,
                      const uint8_t* topic, int32_t topic_length) noexcept nogil    # NULL: too many
+# Nobody waits for it, and it is not woken.
+cdef void pair_close(Pairs* pairs, Pair* pair) noexcept nogil
 cdef void pair_wake(Pairs* pairs, Pair* pair) noexcept nogil
 cdef void topic_woken(Pairs* pairs, const uint8_t* topic, int32_t length) noexcept nogil
 # GP5: the pair's receives wait for a job of the reading thread.

@@ -34,6 +34,9 @@ cdef Pair* pair_open(Pairs* pairs, const uint8_t* group, int32_t group_length,
     if pair == NULL:
         return NULL
     pairs.count += 1
+    while pairs.of_number[pair.number] != NULL:
+        pair.number += 1
+    pairs.of_number[pair.number] = pair
     memset(pair.told, 0xFF, sizeof(pair.told))             # -1
     memcpy(pair.group, group, group_length)
     pair.group_length = group_length
@@ -46,6 +49,21 @@ cdef Pair* pair_open(Pairs* pairs, const uint8_t* group, int32_t group_length,
     pair.next_of_topic = pairs.of_topic[pair.topic_hash & (PAIR_BUCKETS - 1)]
     pairs.of_topic[pair.topic_hash & (PAIR_BUCKETS - 1)] = pair
     return pair
+
+
+cdef void pair_close(Pairs* pairs, Pair* pair) noexcept nogil:
+    cdef uint64_t hash = pair_hash(pair.group, pair.group_length, pair.topic_hash)
+    cdef Pair** place = &pairs.of_group[hash & (PAIR_BUCKETS - 1)]
+    while place[0] != pair:
+        place = &place[0].next_of_group
+    place[0] = pair.next_of_group
+    place = &pairs.of_topic[pair.topic_hash & (PAIR_BUCKETS - 1)]
+    while place[0] != pair:
+        place = &place[0].next_of_topic
+    place[0] = pair.next_of_topic
+    pairs.of_number[pair.number] = NULL
+    pairs.count -= 1
+    free(pair)
 
 
 cdef void pair_wake(Pairs* pairs, Pair* pair) noexcept nogil:

@@ -1,6 +1,6 @@
 """Serves receives, acks and changes of invisible time from the state of POP."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, strlen
+from libc.string cimport memcpy, memset, strlen
 
 from mqcore.atomics cimport load_i64_acquire, store_u8_release
 from mqcore.endian cimport load_i64
@@ -15,6 +15,7 @@ from mqcore.net.grpc.answers cimport call_say
 from mqcore.net.grpc.asking cimport ask
 from mqcore.net.grpc.authorization cimport may_consume
 from mqcore.net.grpc.calls cimport (
+    Asked,
     Grpc,
     pop_clock,
     put_status,
@@ -55,6 +56,12 @@ from mqcore.net.grpc.protobuf cimport (
     pb_open,
     pb_put_number,
 )
+from mqcore.net.grpc.remote_answers cimport (
+    remote_begin,
+    remote_found,
+    remote_message,
+    remote_refuse,
+)
 from mqcore.net.grpc.streams cimport PREFIX, Call, Session
 from mqcore.net.remoting.command cimport Said
 from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_DENIED, PullRequest
@@ -69,6 +76,7 @@ from mqcore.store.pop.handles cimport (
     Receipt,
     receipt_write,
 )
+from mqcore.store.pop.messages cimport committed_of
 from mqcore.store.pop.pop cimport (
     POP_BLOCKED,
     PopBatch,
@@ -82,7 +90,7 @@ from mqcore.store.pop.pop cimport (
     pop_settle,
     pop_take,
 )
-from mqcore.store.pop.queues cimport PopPlace, pop_find, pop_moved, pop_open
+from mqcore.store.pop.queues cimport PopPlace, pop_find, pop_forget, pop_moved, pop_open
 from mqcore.store.pop.state cimport NO_CLIENT, POP_INVISIBLE_MAX_MS, PopClock, PopQueue
 from mqcore.store.record cimport PARSE_RECORD, RecordHead, RecordView, record_head, record_parse
 
@@ -101,7 +109,7 @@ cdef bint read_receive(Asked* a, const uint8_t* message, int64_t length) noexcep
     a.queue_id = -1
     a.filter_type = a.batch = 0
     a.invisible_ms = a.poll_ms = -1
-    a.renew = False
+    a.renew = a.filter_escaped = a.one_queue = a.order = a.from_min = False
     pb_open(&r, message, length)
     while pb_next(&r):
         if r.number == 1:
@@ -140,6 +148,9 @@ cdef void end_receive(Grpc* g, Call* call) noexcept nogil:
     """The server's time ends a receive (GR1)."""
     cdef int64_t begun
     cdef int64_t now_ms = wall_of_turn(g.door.transport)
+    if call.session == NULL:
+        remote_found(g, call)
+        return
     g.out.length = 0
     begun = pb_begin(&g.out, 3)
     pb_put_number(&g.out, 1, now_ms // 1000)
@@ -149,12 +160,17 @@ cdef void end_receive(Grpc* g, Call* call) noexcept nogil:
 
 
 cdef void say_receive_status(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
+    if call.session == NULL:
+        return                         # it is part of the end
     g.out.length = 0
     put_status(g, 1, code, <const uint8_t*>text, <int64_t>strlen(text))
     call_say(call, g.out.start, g.out.length, False)
 
 
 cdef void refuse_receive(Grpc* g, Call* call, int32_t code, const char* text) noexcept nogil:
+    if call.session == NULL:
+        remote_refuse(g, call, code, text)
+        return
     say_receive_status(g, call, code, text)
     end_receive(g, call)
 
@@ -170,6 +186,8 @@ cdef bint say_message(Grpc* g, Call* call, const Pair* pair, const uint8_t* reco
     if record_parse(record, size, &view) != PARSE_RECORD:
         return False
     record_head(&view, record, &head)
+    if call.session == NULL:
+        return remote_message(g, record, &view, &head, claim)
     receipt.start_offset = start_offset
     receipt.pop_ms = claim.pop_ms
     receipt.invisible_ms = claim.invisible_ms
@@ -204,13 +222,12 @@ cdef bint match_of(Grpc* g, const Asked* a, Wanted* wanted) noexcept nogil:
     pull.filter_type.length = -1
     pull.filter.start = a.filter
     pull.filter.length = a.filter_length
-    pull.filter.escaped = False
+    pull.filter.escaped = a.filter_escaped
     return wanted_by(g.wants, &pull, wanted)
 
 
-cdef PopQueue* queue_opened(Grpc* g, Pair* pair, int32_t queue_id, int32_t* number,
+cdef PopQueue* queue_opened(Grpc* g, Pair* pair, const Asked* a, int32_t queue_id, int32_t* number,
                             int64_t* end) noexcept nogil:
-    """NULL: it has no messages yet, or there is no room."""
     cdef PopPlace place
     cdef QueueEntry* entry
     number[0] = queue_find(g.shm, pair.topic, pair.topic_length, queue_id,
@@ -225,8 +242,9 @@ cdef PopQueue* queue_opened(Grpc* g, Pair* pair, int32_t queue_id, int32_t* numb
     place.least = load_i64_acquire(&entry.min_offset)
     place.end = end[0] = load_i64_acquire(&entry.max_offset)
     place.committed = pair.committed[queue_id]
-    place.start = 0 if place.least == 0 else max(place.end - 1, place.least)
-    place.fifo = pair.fifo
+    place.start = (place.least if place.least == 0 or a.from_min
+                   else max(place.end - 1, place.least))
+    place.fifo = pair.fifo or a.order
     return pop_open(&g.pops, &place)
 
 
@@ -266,19 +284,24 @@ cdef int64_t last_position(const Found* found, int64_t end) noexcept nogil:
     return load_i64(found.records[i] + RECORD_LOG_POSITION)
 
 
+cdef inline int64_t answered_bytes(const Grpc* g, const Call* call) noexcept nogil:
+    return (g.remote.body.length if call.session == NULL
+            else call.output_end - call.output_start)
+
+
 cdef int32_t look_in_queue(Grpc* g, Connection* c, Call* call, Pair* pair, int32_t queue_id,
                            const Asked* a, const Wanted* wanted, PopBatch* batch,
                            int32_t told) noexcept nogil:
     """How many messages it gave."""
     cdef int32_t number, count = 0, got
     cdef int64_t end, offset, at, fresh
-    cdef PopQueue* q = queue_opened(g, pair, queue_id, &number, &end)
+    cdef PopQueue* q = queue_opened(g, pair, a, queue_id, &number, &end)
     cdef Portion portion
     cdef Found found
     if q == NULL or pop_enter(&g.pops, q, batch) == POP_BLOCKED:
         return 0
     portion.replays = False
-    while told + count < a.batch and call.output_end - call.output_start < RECEIVE_BYTES_MAX and (
+    while told + count < a.batch and answered_bytes(g, call) < RECEIVE_BYTES_MAX and (
             takes_output(g.door.transport, c)):
         offset = pop_peek(&g.pops, q, batch, end)
         if offset < 0:
@@ -314,7 +337,6 @@ cdef int32_t look_in_queue(Grpc* g, Connection* c, Call* call, Pair* pair, int32
 
 cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a,
                   bint* known) noexcept nogil:
-    """One look at all queues of a receive; known: whether its filter is."""
     cdef Session* s = call.session
     cdef PopClock clock = pop_clock(g)
     cdef PopBatch batch
@@ -323,6 +345,9 @@ cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a
     known[0] = match_of(g, a, &wanted)
     if not known[0]:
         return 0
+    pair.used_ms = g.door.transport.steady_ms
+    if s == NULL:
+        remote_begin(g, pair)
     if a.renew and s.pop_client == NO_CLIENT:
         s.pop_client = pop_client_open(&g.pops)
     batch.client = s.pop_client if a.renew else NO_CLIENT
@@ -332,7 +357,7 @@ cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a
     batch.attempt_id = a.attempt_id
     batch.attempt_length = a.attempt_length
     pop_batch(&g.pops, &batch, &clock)
-    if pair.fifo and 0 <= a.queue_id < pair.queue_count:
+    if (pair.fifo or a.one_queue) and 0 <= a.queue_id < pair.queue_count:
         count = look_in_queue(g, c, call, pair, a.queue_id, a, &wanted, &batch, 0)
     else:
         pair.turn += 1
@@ -347,6 +372,39 @@ cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a
     if count > 0:
         end_receive(g, call)
     return count
+
+
+cdef int32_t look_ahead(Grpc* g, Pair* pair, const Asked* a) noexcept nogil:
+    cdef Wanted wanted
+    cdef Portion portion
+    cdef Found found
+    cdef RecordView view
+    cdef RecordHead head
+    cdef PopClaim claim
+    cdef PopQueue* q
+    cdef int32_t i, j, number
+    cdef int64_t end
+    if not match_of(g, a, &wanted):
+        return -1
+    remote_begin(g, pair)
+    portion.replays = False
+    claim.attempts = 1
+    claim.pop_ms = 0
+    for i in range(pair.queue_count):
+        if a.one_queue and i != a.queue_id:
+            continue
+        q = queue_opened(g, pair, a, i, &number, &end)
+        if q == NULL or q.next >= end or g.remote.message_count >= a.batch:
+            continue
+        portion.count_max = a.batch - g.remote.message_count
+        scan(g.reader, number, q.next, end, &portion, &wanted.match, False, &found)
+        for j in range(found.count):
+            if record_parse(found.records[j], found.sizes[j], &view) == PARSE_RECORD:
+                record_head(&view, found.records[j], &head)
+                claim.offset = view.queue_offset
+                remote_message(g, found.records[j], &view, &head, &claim)
+    filter_drop(&g.wants.filters, wanted.match.filter)
+    return g.remote.message_count
 
 
 # -- receives ----------------------------------------------------------------------------------------
@@ -426,25 +484,33 @@ cdef int serve_receive(Grpc* g, Connection* c, Call* call, const uint8_t* messag
     return HANDLED
 
 
-cdef void follow_resets(Grpc* g, Pair* pair) noexcept nogil:
-    """pairs GP4"""
+cdef void follow_resets(Grpc* g, Pair* pair, const int64_t* had) noexcept nogil:
+    """pairs GP4. had: what the coordinator had when it was asked before, -1: none, or never asked."""
     cdef int32_t i
     cdef int64_t offset
     cdef PopQueue* q
     for i in range(pair.queue_count):
         q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length, i)
         offset = pair.committed[i]
-        if q == NULL or offset < 0:
+        if q == NULL:
             continue
-        if offset > q.told or offset < pair.told[i]:
+        if q.told < 0:
+            pop_moved(&g.pops, q, max(offset, committed_of(&g.pops, q)))
+        elif offset < 0 and had[i] >= 0:                     # they were deleted
+            pop_forget(&g.pops, q)
+            pair.told[i] = -1
+            continue
+        elif offset >= 0 and (offset > q.told or offset < pair.told[i]):
             pop_moved(&g.pops, q, offset)
             pair.told[i] = offset
-        else:
-            pair.told[i] = q.told
+            continue
+        pair.told[i] = q.told
 
 
-cdef bint is_refused(const Said* said) noexcept nogil:
+cdef int32_t refusal_of(const Said* said, const uint8_t** text, int32_t* length) noexcept nogil:
     cdef PbReader r, inner
+    cdef int32_t code = 0
+    length[0] = 0
     pb_open(&r, said.body, said.body_length)
     while pb_next(&r):
         if r.number != 1:
@@ -452,25 +518,33 @@ cdef bint is_refused(const Said* said) noexcept nogil:
         inner = pb_inside(&r)
         while pb_next(&inner):
             if inner.number == 1 and inner.value != STATUS_OK:
-                return True
-    return False
+                code = <int32_t>inner.value
+            elif inner.number == 2 and inner.kind == PB_BYTES:
+                text[0], length[0] = inner.bytes, inner.length
+    return code
 
 
-cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexcept nogil:
-    cdef Asked a
-    cdef Pair* pair
+cdef void begin_told(Grpc* g, Pair* pair) noexcept nogil:
+    """
+    A new pair of queues with a state (pairs GP5): what the coordinator was told is what it has, where no
+    ack can have changed that since it was asked.
+    """
+    cdef int32_t i
+    cdef const PopQueue* q
+    for i in range(pair.queue_count):
+        q = pop_find(&g.pops, pair.group, pair.group_length, pair.topic, pair.topic_length, i)
+        if q != NULL and q.count == 0 and q.told == q.next:
+            pair.told[i] = q.told
+
+
+cdef void pair_learn(Grpc* g, Pair* pair, const Said* said) noexcept nogil:
     cdef PbReader r
     cdef int32_t count = 0
-    if is_refused(said):
-        call_say(call, said.body, said.body_length, False)
-        end_receive(g, call)
-        return
-    read_receive(&a, call.input + PREFIX, call.input_length - PREFIX)
-    pair = pair_open(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
-    if pair == NULL:
-        refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS,
-                       "too many pairs of groups and topics are received from")
-        return
+    cdef bint new = pair.asked_ms == 0
+    cdef int64_t had[QUEUES_MAX]
+    memset(had, 0xFF, sizeof(had))     # -1
+    if not new:
+        memcpy(had, pair.committed, pair.queue_count * sizeof(int64_t))
     pb_open(&r, said.body, said.body_length)
     while pb_next(&r):
         if r.number == 2:
@@ -482,7 +556,27 @@ cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexce
             count += 1
     pair.queue_count = count
     pair.asked_ms = g.door.transport.steady_ms
-    follow_resets(g, pair)
+    if new:
+        begin_told(g, pair)
+    follow_resets(g, pair, had)
+
+
+cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexcept nogil:
+    cdef Asked a
+    cdef Pair* pair
+    cdef const uint8_t* text
+    cdef int32_t length
+    if refusal_of(said, &text, &length):
+        call_say(call, said.body, said.body_length, False)
+        end_receive(g, call)
+        return
+    read_receive(&a, call.input + PREFIX, call.input_length - PREFIX)
+    pair = pair_open(&g.pairs, a.group, a.group_length, a.topic, a.topic_length)
+    if pair == NULL:
+        refuse_receive(g, call, STATUS_TOO_MANY_REQUESTS,
+                       "too many pairs of groups and topics are received from")
+        return
+    pair_learn(g, pair, said)
     look_or_wait(g, c, call, pair, &a)
 
 

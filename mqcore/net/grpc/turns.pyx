@@ -8,15 +8,24 @@ from mqcore.net.grpc.dead_letters cimport position_of
 from mqcore.net.grpc.methods cimport STATUS_MESSAGE_NOT_FOUND
 from mqcore.net.grpc.pairs cimport (
     DISK_WAIT_MS,
+    PAIRS_MAX,
     PAIR_BUCKETS,
+    PAIR_IDLE_MS,
     Pair,
     HeldReceive,
+    pair_close,
     pair_find,
     pair_wake,
     pairs_read,
     topic_woken,
     waiting_end,
 )
+from mqcore.net.grpc.acks cimport acks_settled
+from mqcore.net.grpc.links cimport links_end, links_give, links_open, links_take
+from mqcore.net.grpc.remote cimport NOTE_LINK, NOTE_QUEUE
+from mqcore.net.grpc.remote_acks cimport remote_settled
+from mqcore.net.grpc.remote_answers cimport link_of, remote_free
+from mqcore.net.grpc.remoting cimport remote_again, remote_ask
 from mqcore.net.grpc.receives cimport receive_again, refuse_receive
 from mqcore.net.grpc.streams cimport Call
 from mqcore.net.serving.cold cimport cold_finished
@@ -27,7 +36,7 @@ from mqcore.net.transport.transport cimport (
     connection_find,
     takes_output,
 )
-from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
+from mqcore.shm.tables cimport group_is_gone, name_hash, queue_find, queue_hash, topic_is_gone
 from mqcore.store.pop.journal cimport pop_compact, pop_flush
 from mqcore.store.pop.journal_read cimport pop_journal_open
 from mqcore.store.pop.pop cimport (
@@ -44,6 +53,7 @@ cdef enum:
     EXPIRE_AT_ONCE = 4096
     COMPACT_BYTES = 64 << 10
     COMMIT_MS = 100
+    FORGET_LOOKS = 2048                # at queues, each COMMIT_MS
 
 
 cdef bint pops_open(Grpc* g, const char* journal) noexcept nogil:
@@ -51,6 +61,8 @@ cdef bint pops_open(Grpc* g, const char* journal) noexcept nogil:
     if not pop_begin(&g.pops, POP_QUEUES_MAX, POP_MESSAGES_MAX):
         return False
     g.pairs.next_ms = g.leave_ms = INT64_MAX
+    if not links_open(g):
+        return False
     g.journal_error = pop_journal_open(&g.pops, journal, g.boot, &clock)
     confirm_queues(g)
     return True
@@ -77,6 +89,7 @@ cdef void confirm_queues(Grpc* g) noexcept nogil:
 cdef void pops_close(Grpc* g) noexcept nogil:
     cdef PopClock clock = pop_clock(g)
     pop_flush(&g.pops, &clock)
+    links_end(g)
     pop_end(&g.pops)
 
 
@@ -92,14 +105,21 @@ cdef void look_at_woken(Grpc* g, Pair* pair) noexcept nogil:
     cdef HeldReceive* after
     cdef Call* call
     cdef Connection* c
+    if pair.asked_ms == 0:             # of requests over remoting: the coordinator's answer wakes them
+        return
     while one != NULL:
         after = one.after
         call = one.call
-        c = connection_find(g.door.transport, one.connection)
+        c = (connection_find(g.door.transport, one.connection) if call.session != NULL
+             else link_of(g, <int32_t>call.notes[NOTE_LINK]))
         if c != NULL and c.life == LIFE_OPEN and takes_output(g.door.transport, c):
-            if not receive_again(g, c, call, pair):
-                return
-            waiting_end(call)
+            if receive_again(g, c, call, pair) if call.session != NULL else (
+                    remote_again(g, c, call, pair)):
+                waiting_end(call)
+                if call.session == NULL:
+                    remote_free(g, call)
+            elif call.session != NULL or call.notes[NOTE_QUEUE] < 0:
+                return                 # else another queue may have something for the next one
         one = after
 
 
@@ -147,6 +167,8 @@ cdef void end_due(Grpc* g) noexcept nogil:
                     call = one.call
                     waiting_end(call)
                     refuse_receive(g, call, STATUS_MESSAGE_NOT_FOUND, "no new message")
+                    if call.session == NULL:
+                        remote_free(g, call)
                 else:
                     g.pairs.next_ms = min(g.pairs.next_ms, until_ms)
                 one = after
@@ -187,11 +209,45 @@ cdef void commit_offsets(Grpc* g) noexcept nogil:
                            q.topic_length, q.queue_id, offset)
 
 
+cdef void look_at_pairs(Grpc* g) noexcept nogil:
+    """pairs GP5; and those over remoting that the coordinator has not been asked about, or has not answered."""
+    cdef int64_t now_ms = g.door.transport.steady_ms
+    cdef int32_t i, seen = 0
+    cdef Pair* pair
+    for i in range(PAIRS_MAX):
+        if seen == g.pairs.count:
+            return
+        pair = g.pairs.of_number[i]
+        if pair == NULL:
+            continue
+        seen += 1
+        if pair.first != NULL:
+            if pair.asked_ms == 0 and pair.first.call.session == NULL:
+                remote_ask(g, <int32_t>pair.first.call.notes[NOTE_LINK], pair)
+        elif not pair.asking and not pair.woken and (
+                now_ms - max(pair.used_ms, pair.asked_ms) > PAIR_IDLE_MS):
+            seen -= 1
+            pair_close(&g.pairs, pair)
+
+
+cdef void forget_deleted(Grpc* g) noexcept nogil:
+    """Some queues: whose group or topic was deleted."""
+    cdef int32_t i
+    cdef PopQueue* q
+    for i in range(min(<int32_t>FORGET_LOOKS, g.pops.queue_room)):
+        g.forget_hand = (g.forget_hand + 1) % g.pops.queue_room
+        q = g.pops.queues[g.forget_hand]
+        if q != NULL and (group_is_gone(g.shm, q.names, q.group_length) or topic_is_gone(
+                g.shm, q.names + q.group_length, q.topic_length)):
+            pop_forget(&g.pops, q)
+
+
 cdef void pops_turn(Grpc* g) noexcept nogil:
     cdef PopClock clock = pop_clock(g)
     cdef PopQueue* q
     cdef Pair* pair
     follow_rules(g)
+    links_take(g)
     if g.births_seen != load_i32_acquire(&g.shm.head.queue_count) and g.waits_for_births:
         g.births_seen = load_i32_acquire(&g.shm.head.queue_count)
         wake_all(g)
@@ -217,8 +273,13 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
     if clock.steady_ms - g.commit_ms >= COMMIT_MS:
         g.commit_ms = clock.steady_ms
         commit_offsets(g)
+        look_at_pairs(g)
+        forget_deleted(g)
         pop_compact(&g.pops, &clock, COMPACT_BYTES)
     g.journal_error = pop_flush(&g.pops, &clock)                         # acks GR2
+    acks_settled(g)
+    remote_settled(g)
+    links_give(g)
     g.due_ms = min(g.pairs.next_ms, g.leave_ms, pop_next_due(&g.pops))
 
 

@@ -1,7 +1,7 @@
 """Checks signatures and permissions (RocketMQ 4.9.8: PlainPermissionManager, PlainAccessValidator)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from mqcore.endian cimport load_i32, load_u32, load_u64
 from mqcore.hmac_sha1 cimport (
@@ -25,6 +25,7 @@ from mqcore.layout cimport (
     SLOT_SERVING,
 )
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT, AccessShare, access_of
+from mqcore.net.remoting.headers cimport is_pop
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport HANDLED, HANDLE_FORWARD, HANDLE_WAIT
 from mqcore.shm.access cimport (
@@ -53,7 +54,9 @@ from mqcore.text cimport (
 )
 from mqcore.store.topic_names cimport holds_others
 from mqcore.wire.codes cimport (
+    REQUEST_BATCH_ACK_MESSAGE,
     REQUEST_END_TRANSACTION,
+    REQUEST_GET_POP_STATE,
     REQUEST_LITE_PULL_MESSAGE,
     REQUEST_PULL_MESSAGE,
     REQUEST_SEND_BATCH_MESSAGE,
@@ -384,13 +387,40 @@ cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexc
     return HANDLE_FORWARD
 
 
+cdef int check_pop(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
+    """What has its names in the body is an administrator's: a proxy's, or the list of all."""
+    cdef const AccessTable* table = g.access.table
+    cdef const Text* topic_text = field(g, literal("topic"))
+    cdef const Text* group_text = field(g, literal("consumerGroup"))
+    cdef uint8_t topic[ACCESS_NAME_BYTES_MAX]
+    cdef uint8_t group[ACCESS_NAME_BYTES_MAX]
+    cdef int32_t length = name_of(topic_text, topic) if topic_text != NULL else 0
+    cdef int32_t group_length = name_of(group_text, group) if group_text != NULL else 0
+    cdef int32_t prefix = literal_length(RETRY) + group_length + 1
+    if request.account.admin:
+        return HANDLE_FORWARD
+    if request.header.code == REQUEST_GET_POP_STATE or (
+            request.header.code == REQUEST_BATCH_ACK_MESSAGE):
+        return refuse_topic(g, c, request, topic, 0)
+    if not access_may(table, request.account, True, group, group_length, ACCESS_SUB):
+        return access_refuse(g, c, request, ACCESS_GROUP, group, group_length)
+    if (starts_with(topic, length, RETRY) and length > prefix and memcmp(
+            topic + literal_length(RETRY), group, group_length) == 0
+            and (topic[prefix - 1] == c'_' or topic[prefix - 1] == c'+')):
+        memmove(topic, topic + prefix, length - prefix)      # the group's, of that topic
+        length -= prefix
+    if not access_may(table, request.account, False, topic, length, ACCESS_SUB):
+        return refuse_topic(g, c, request, topic, length)
+    return HANDLE_FORWARD
+
+
 # -- the check ---------------------------------------------------------------------------------------
 
 cdef inline bint is_decided_here(const Request* request) noexcept nogil:
     cdef int32_t code = request.header.code
     return (code == REQUEST_SEND_MESSAGE_V2 or code == REQUEST_SEND_MESSAGE
             or code == REQUEST_SEND_BATCH_MESSAGE or code == REQUEST_PULL_MESSAGE
-            or code == REQUEST_LITE_PULL_MESSAGE or code == REQUEST_END_TRANSACTION)
+            or code == REQUEST_LITE_PULL_MESSAGE or code == REQUEST_END_TRANSACTION or is_pop(code))
 
 
 cdef bint access_white(AccessGuard* g, const Connection* c, AccessShare* own) noexcept nogil:
@@ -453,6 +483,8 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
     if (request.header.code == REQUEST_PULL_MESSAGE
             or request.header.code == REQUEST_LITE_PULL_MESSAGE):
         return check_pull(g, c, request)
+    if is_pop(request.header.code):
+        return check_pop(g, c, request)
     return check_send(g, c, request)
 
 

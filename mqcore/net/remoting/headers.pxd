@@ -4,7 +4,11 @@ from libc.stdint cimport int32_t
 from mqcore.net.remoting.frames cimport Request
 from mqcore.net.requests cimport Asker, EndRequest, PullRequest, SendRequest
 from mqcore.wire.codes cimport (
+    REQUEST_BATCH_ACK_MESSAGE,
+    REQUEST_GET_POP_STATE,
     REQUEST_LITE_PULL_MESSAGE,
+    REQUEST_POLLING_INFO,
+    REQUEST_POP_MESSAGE,
     REQUEST_PULL_MESSAGE,
     REQUEST_SEND_BATCH_MESSAGE,
     REQUEST_SEND_MESSAGE,
@@ -26,6 +30,12 @@ cdef inline bint is_send(int32_t code) noexcept nogil:
 
 cdef inline bint is_pull(int32_t code) noexcept nogil:
     return code == REQUEST_PULL_MESSAGE or code == REQUEST_LITE_PULL_MESSAGE
+
+
+cdef inline bint is_pop(int32_t code) noexcept nogil:
+    """Whether the process that has the state of POP serves it, where there is one."""
+    return (REQUEST_POP_MESSAGE <= code <= REQUEST_POLLING_INFO
+            or code == REQUEST_BATCH_ACK_MESSAGE or code == REQUEST_GET_POP_STATE)
 
 
 cdef void read_asker(const Header* header, Asker* asker) noexcept nogil

@@ -23,7 +23,8 @@ cdef struct Answers:
     Parking* parking
     Forwarding* forwarding
     RequestHandler* handler
-    Ring ring                          # `answers`
+    Ring ring                          # `answers`, or `pop_answers` (pops.pxd) ...
+    int32_t slot                       # ... of this process
     uint8_t* frame                     # that comes in parts ...
     int64_t length
     int64_t capacity

@@ -116,7 +116,7 @@ cdef void one_answer(Answers* a, const ForwardHead* head, int32_t kind, const ui
             redo(a, parked, payload, <int32_t>length)
         return
     if kind == ANSWER_FRAME and c != NULL and (parked != NULL or not head.parked):
-        if parked == NULL:
+        if parked == NULL and a.slot == SLOT_COORDINATOR:
             asked_answered(c, payload, length)
         write_frame(a, c, payload, length)
     if kind == ANSWER_OFFER and c != NULL:
@@ -151,4 +151,4 @@ cdef void take_answers(Answers* a) noexcept nogil:
         a.length = 0                   # N23
         one_answer(a, head, kind, record, length)
     if ring_release(&a.ring):
-        doorbell_ring(&a.shm.slots[SLOT_COORDINATOR])
+        doorbell_ring(&a.shm.slots[a.slot])

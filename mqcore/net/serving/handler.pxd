@@ -8,6 +8,7 @@ from mqcore.net.remoting.frames cimport Remoting, Request
 from mqcore.net.requests cimport EndRequest, PullRequest, SendRequest
 from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.limits cimport Limits
+from mqcore.net.serving.pops cimport PopDoor
 from mqcore.net.serving.pull cimport Pulls
 from mqcore.net.serving.send cimport Sends
 from mqcore.net.serving.transaction cimport Ends
@@ -19,6 +20,7 @@ cdef struct RequestHandler:
     Pulls* pulls
     Ends* ends
     Forwarding* forwarding
+    PopDoor* pops
     Limits* limits
     AccessGuard* guard
 

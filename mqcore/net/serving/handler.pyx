@@ -10,7 +10,7 @@ from mqcore.net.remoting.command cimport (
     command_of_send,
 )
 from mqcore.net.remoting.frames cimport ONEWAY_BIT, RESPONSE_BIT
-from mqcore.net.remoting.headers cimport is_pull, is_send, read_asker, read_end, read_pull, read_send
+from mqcore.net.remoting.headers cimport is_pop, is_pull, is_send, read_asker, read_end, read_pull, read_send
 from mqcore.net.remoting.reply cimport reply_plain
 from mqcore.net.requests cimport (
     HANDLED,
@@ -34,6 +34,7 @@ from mqcore.net.serving.limits cimport (
 )
 from mqcore.net.serving.parked cimport PARK_NOT, PARK_REQUEST, PARK_SEND, PARK_UNREAD
 from mqcore.net.serving.peer cimport peer_of, say
+from mqcore.net.serving.pops cimport pop_frame
 from mqcore.net.serving.pull cimport serve_pull
 from mqcore.net.serving.send cimport serve_send
 from mqcore.net.serving.transaction cimport serve_end
@@ -119,7 +120,10 @@ cdef int serve(void* handler, Connection* c, Request* request) noexcept nogil:
         result = forward_frame(h.forwarding, c, request, PARK_UNREAD,
                                request.length > FORWARD_BYTES_MAX)
     elif request.header.flag & RESPONSE_BIT or not is_native(request.header.code):
-        result = forward_frame(h.forwarding, c, request, PARK_NOT, False)
+        result = (pop_frame(h.pops, c, request)
+                  if h.pops.on and is_pop(request.header.code)
+                  and not request.header.flag & RESPONSE_BIT
+                  else forward_frame(h.forwarding, c, request, PARK_NOT, False))
     else:
         result = serve_natively(h, c, request, False)
         if result == HANDLE_FORWARD:

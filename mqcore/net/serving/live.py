@@ -1,7 +1,7 @@
 """What of a serving process can change while it runs."""
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 
 class LimitValues(TypedDict):
@@ -39,3 +39,14 @@ class LiveValues(LimitValues):
     filter_retry: NotRequired[bool]
     slave_read: NotRequired[bool]
     accept_sends_from_ms: NotRequired[int]
+
+
+class Refused(NamedTuple):
+    """A request that access control has refused; texts as far as they are told."""
+
+    address: str
+    port: int
+    code: int                  # of the request
+    reason: int                # AccessReason
+    access_key: str
+    name: str                  # the topic or group that it was about

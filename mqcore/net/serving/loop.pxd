@@ -14,6 +14,7 @@ from mqcore.net.serving.forward cimport Forwarding
 from mqcore.net.serving.held_places cimport HeldPulls
 from mqcore.net.serving.limits cimport Limits
 from mqcore.net.serving.parked cimport Parking
+from mqcore.net.serving.pops cimport PopDoor
 from mqcore.net.serving.pull cimport Pulls
 from mqcore.net.serving.requests_ring cimport RequestsRing
 from mqcore.net.serving.scan cimport StoreReader
@@ -52,8 +53,10 @@ cdef struct Server:
     OffsetCommits offset_commits
     Parking parking
     Forwarding forwarding
+    PopDoor pops
     RequestHandler handler
     Answers answers
+    Answers pop_answers
     int32_t writer_incarnation
     int32_t dispatcher_incarnation
     int32_t coordinator_incarnation    # that was seen to run

@@ -1,17 +1,9 @@
 from socket import socket
-from typing import NamedTuple, Unpack
+from typing import Unpack
 
-from mqcore.net.serving.live import LiveValues
+from mqcore.net.serving.live import LiveValues, Refused
 from mqcore.net.transport.tls_context import TlsContext
 from mqcore.shm.segment import Segment
-
-class Refused(NamedTuple):
-    address: str
-    port: int
-    code: int
-    reason: int
-    access_key: str
-    name: str
 
 class ServingLoop:
     def __init__(

@@ -1,6 +1,7 @@
 """The serving process: the native loop over sockets and rings, and its thin Python shell."""
 import socket
-from typing import NamedTuple
+
+from mqcore.net.serving.live import Refused
 
 from libc.errno cimport errno
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
@@ -9,7 +10,6 @@ from libc.string cimport memcpy
 
 from mqcore.atomics cimport load_i32_acquire
 from mqcore.clock cimport steady_ms
-from mqcore.endian cimport store_i32
 from mqcore.filter.loaded cimport filter_cache_clear
 from mqcore.layout cimport (
     ADDRESS_V4_SIZE,
@@ -19,8 +19,6 @@ from mqcore.layout cimport (
     CONNECTION_SERVING_SHIFT,
     CQ_ENTRY_SIZE,
     EXEMPT_MAX,
-    HOST_V4_SIZE,
-    HOST_V6_SIZE,
     LATENCY_DELIVERY,
     LATENCY_PULL,
     LATENCY_SEND,
@@ -70,7 +68,8 @@ from mqcore.net.serving.limits cimport (
     limits_opened,
 )
 from mqcore.net.serving.parked cimport answer_old_parked, parking_open
-from mqcore.net.serving.peer cimport OF_ACCOUNT, OF_ADDRESS, Peer, peer_of
+from mqcore.net.serving.pops cimport pops_closed, pops_connect, pops_say_gone
+from mqcore.net.serving.peer cimport OF_ACCOUNT, OF_ADDRESS, Peer, peer_address, peer_of
 from mqcore.net.serving.scan cimport SCAN_ENTRIES_MAX
 from mqcore.net.transport.loop cimport (
     transport_close_all,
@@ -127,9 +126,7 @@ cdef void opened(void* top, Connection* c) noexcept nogil:
     cdef Peer* peer = peer_of(c)
     peer.front = &(<Server*>top).fronts[c.kind]
     peer.fast_port = c.kind == KIND_FAST
-    peer.host_size = HOST_V6_SIZE if c.address_is_v6 else HOST_V4_SIZE
-    memcpy(peer.host, c.address, peer.host_size - 4)
-    store_i32(peer.host + peer.host_size - 4, c.port)
+    peer_address(peer)
     limits_opened(&(<Server*>top).limits, c)
 
 
@@ -156,6 +153,7 @@ cdef void closing(void* top, Connection* c) noexcept nogil:
     if peer_of(c).front.closing != NULL:
         peer_of(c).front.closing(peer_of(c).front.self, c)
     forget_forwarding(&(<Server*>top).forwarding, c)
+    pops_closed(&(<Server*>top).pops, c)
     held_forget(&(<Server*>top).held, c)
     limits_closed(&(<Server*>top).limits, c)
 
@@ -177,6 +175,9 @@ cdef void take_rings(Server* s) noexcept nogil:
     if s.held.cold:
         continue_cold(&s.held)
     take_answers(&s.answers)
+    if s.pops.on:
+        take_answers(&s.pop_answers)
+        pops_say_gone(&s.pops)
     if s.forwarding.word_count:
         forward_words(&s.forwarding)
     if s.forwarding.repeat_at >= 0:
@@ -188,7 +189,10 @@ cdef void take_rings(Server* s) noexcept nogil:
 cdef bint has_more(Server* s) noexcept nogil:         # left for this turn (held H7), or come
     return (s.held.pass_count > 0 or s.held.walk < s.held.used
             or not ring_is_empty(&s.appends.to_writer.results) or not ring_is_empty(&s.held.arrivals)
-            or not ring_is_empty(&s.answers.ring))
+            or not ring_is_empty(&s.answers.ring)
+            or (s.pops.on and not ring_is_empty(&s.pop_answers.ring))
+            or (s.fronts[KIND_OTHER].waits != NULL
+                and s.fronts[KIND_OTHER].waits(s.fronts[KIND_OTHER].self)))
 
 
 cdef void trim(Server* s) noexcept nogil:
@@ -289,17 +293,6 @@ cdef int sleep_ms(Server* s, int64_t until_ms) noexcept nogil:
     return <int>max(left, 0)
 
 
-class Refused(NamedTuple):
-    """A request that access control has refused; texts as far as they are told."""
-
-    address: str
-    port: int
-    code: int                  # of the request
-    reason: int                # AccessReason
-    access_key: str
-    name: str                  # the topic or group that it was about
-
-
 cdef class ServingLoop:
     """
     One serving process's work, without the GIL.
@@ -357,7 +350,8 @@ cdef class ServingLoop:
             raise OSError(errno, "epoll, or memory of connections")
         s.reader.entries = <uint8_t*>malloc(SCAN_ENTRIES_MAX * CQ_ENTRY_SIZE)
         if s.reader.entries == NULL or not (
-                held_open(&s.held) and parking_open(&s.parking) and forwarding_open(&s.forwarding)):
+                held_open(&s.held) and parking_open(&s.parking) and forwarding_open(&s.forwarding)
+                and pops_connect(&s.pops, index)):
             raise MemoryError
         self.open_store(log_folder, queue_folder, extension_folder, file_entries,
                         extension_file_bytes, queue_files_max, extension_files_max)
@@ -365,6 +359,8 @@ cdef class ServingLoop:
         shm_consumer(shm, &shm.head.arrivals[index], &s.held.arrivals)
         shm_producer(shm, &shm.head.requests[index], &s.requests.ring)
         shm_consumer(shm, &shm.head.answers[index], &s.answers.ring)
+        if s.pops.on:
+            shm_consumer(shm, &shm.head.pop_answers[index], &s.pop_answers.ring)
         pull_counts_open(&s.reader.pull_counts, shm, index)
         tracer_open(&s.tracer, shm, TRACER_SERVING + index)
         s.appends.send_times = latency_of(shm.latencies, SLOT_SERVING + index, LATENCY_SEND)
@@ -397,10 +393,12 @@ cdef class ServingLoop:
         s.fronts[KIND_FAST] = s.fronts[KIND_MAIN]
         s.appends.transport = s.reader.transport = s.held.transport = s.pulls.transport = t
         s.parking.transport = s.forwarding.transport = s.answers.transport = t
+        s.pops.transport = s.pop_answers.transport = t
         s.forwarding.asking.transport = t
         s.appends.tracer = s.reader.tracer = &s.tracer
         s.sends.shm = s.wants.shm = s.reader.shm = s.held.shm = s.shm
         s.pulls.shm = s.requests.shm = s.forwarding.shm = s.answers.shm = s.shm
+        s.pops.shm = s.pop_answers.shm = s.shm
         s.limits.transport = t
         s.limits.shm = s.shm
         s.appends.limits = s.sends.limits = s.forwarding.limits = &s.limits
@@ -411,12 +409,14 @@ cdef class ServingLoop:
         s.pulls.held = &s.held
         s.pulls.offset_commits = s.forwarding.offset_commits = &s.offset_commits
         s.offset_commits.requests = s.forwarding.requests = &s.requests
-        s.forwarding.parking = s.answers.parking = &s.parking
+        s.forwarding.parking = s.answers.parking = s.pop_answers.parking = &s.parking
         s.handler = RequestHandler(remoting=&s.voice.remoting, sends=&s.sends, pulls=&s.pulls,
-                                   ends=&s.ends, forwarding=&s.forwarding, limits=&s.limits,
-                                   guard=&s.guard)
-        s.answers.forwarding = &s.forwarding
-        s.answers.handler = &s.handler
+                                   ends=&s.ends, forwarding=&s.forwarding, pops=&s.pops,
+                                   limits=&s.limits, guard=&s.guard)
+        s.answers.forwarding = s.pop_answers.forwarding = &s.forwarding
+        s.answers.handler = s.pop_answers.handler = &s.handler
+        s.answers.slot = SLOT_COORDINATOR
+        s.pop_answers.slot = SLOT_SERVING + s.shm.head.pop_owner
 
     cdef open_store(self, bytes log_folder, bytes queue_folder, bytes extension_folder,
                     int64_t file_entries, int64_t extension_file_bytes, int32_t queue_files_max,

@@ -5,8 +5,10 @@
 # the peer does not read, answers N6), `long_place` (it has the first parts of a frame,
 # forward N15).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
+from libc.string cimport memcpy
 
-from mqcore.layout cimport HOST_V6_SIZE, LimitPlace
+from mqcore.endian cimport store_i32
+from mqcore.layout cimport HOST_V4_SIZE, HOST_V6_SIZE, LimitPlace
 from mqcore.net.requests cimport Asker, Front
 from mqcore.net.transport.transport cimport Connection
 
@@ -62,6 +64,7 @@ cdef struct Peer:
     Connection connection              # the first: a Connection* is a Peer*
     const Front* front                 # what it speaks
     bint fast_port
+    bint pops                          # the owner of POP's state has had a frame of it
     uint8_t[HOST_V6_SIZE] host         # as a record's born host
     int32_t host_size
     ForwardShare forwarding
@@ -72,6 +75,13 @@ cdef struct Peer:
 
 cdef inline Peer* peer_of(const Connection* c) noexcept nogil:
     return <Peer*>c
+
+
+cdef inline void peer_address(Peer* peer) noexcept nogil:
+    """Its address as a record's born host."""
+    peer.host_size = HOST_V6_SIZE if peer.connection.address_is_v6 else HOST_V4_SIZE
+    memcpy(peer.host, peer.connection.address, peer.host_size - 4)
+    store_i32(peer.host + peer.host_size - 4, peer.connection.port)
 
 
 cdef inline ForwardShare* forwarding_of(const Connection* c) noexcept nogil:

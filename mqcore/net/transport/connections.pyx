@@ -1,6 +1,6 @@
 """Connections of a process: made, watched, closed."""
 from libc.errno cimport ENOENT, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -36,6 +36,7 @@ from mqcore.net.transport.transport cimport (
     KEEP_BYTES,
     LIFE_HUNG_UP,
     LIFE_OPEN,
+    WIRE_PLAIN,
     WIRE_SHAKES,
     CloseEvent,
     crowd_works,
@@ -112,6 +113,27 @@ cdef Connection* connection_add(Transport* t, int fd, int32_t kind, bint watched
     t.connection_count += 1
     t.slot.figures[FIGURE_CONNECTIONS] = t.connection_count
     t.above.opened(t.above.top, c)
+    return c
+
+
+cdef Connection* connection_within(Transport* t, int32_t kind) noexcept nogil:
+    cdef Connection* c
+    if t.free_count == 0:
+        return NULL
+    c = <Connection*>calloc(1, t.size_each)
+    if c == NULL:
+        return NULL
+    t.free_count -= 1
+    c.slot = t.free_slots[t.free_count]
+    t.generation = (t.generation + 1) & 0xFFFFFF
+    c.fd = -1
+    c.id = t.id_base | (<uint64_t>t.generation << 24) | <uint64_t>c.slot
+    c.kind = kind
+    c.wire = WIRE_PLAIN
+    c.settled = True
+    c.active_ms = INT64_MAX            # it is never idle
+    t.connections[c.slot] = c
+    t.connection_count += 1
     return c
 
 

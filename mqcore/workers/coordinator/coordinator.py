@@ -153,7 +153,7 @@ class Coordinator:
             queues=self._queues, pulls=SharedPulls(segment), background=self._background,
             wall_ahead_ms=self._clock.wall_ahead_ms, kept_access=given.kept_access,
         ), self._changes, self._spawn, self._said.look() or b"")
-        if settings.grpc.enable:
+        if settings.serves_pop:
             self._broker.core.grpc_serving = segment.serving_count - 1
         self._times = RequestTimes(segment)
         self._requests = ForwardedRequests(

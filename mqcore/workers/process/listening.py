@@ -30,7 +30,7 @@ def open_listeners(settings: Settings, serving_count: int, activated: Activated,
 
 def _open(result: Listeners, settings: Settings, activated: Activated, *, embedded: bool) -> None:
     broker = settings.broker
-    serving = result.serving[:-1] if settings.grpc.enable else result.serving
+    serving = result.serving[:-1] if settings.serves_pop else result.serving
     ports = [(broker.listen_port, False)]
     if settings.fast_port is not None:
         ports.append((settings.fast_port, True))

@@ -39,13 +39,13 @@ def fitted(settings: Settings) -> Settings:
 
 def serving_count(settings: Settings) -> int:
     """
-    As set, or one for two processors, as far as there is memory for them; and the one of gRPC's
-    clients, the last, if they are served.
+    As set, or one for two processors, as far as there is memory for them; and the one of POP and of
+    gRPC's clients, the last, if they are served.
     """
     remoting = settings.processes.serving_count or max(1, min(
-        (os.cpu_count() or 1) // 2, SERVING.count_max - settings.grpc.enable,
+        (os.cpu_count() or 1) // 2, SERVING.count_max - settings.serves_pop,
         1 + (memory_bytes() - FIRST_SERVING_BYTES) // SERVING_BYTES))
-    return remoting + settings.grpc.enable
+    return remoting + settings.serves_pop
 
 
 def check_memory(settings: Settings) -> None:

@@ -253,7 +253,8 @@ class Supervisor:
                 subscriptions=processes.subscription_count_max, queues=processes.queue_count_max,
                 access_bytes=(self._settings.acl.table_bytes_max if self._settings.acl.enable
                               else 0),
-                slave=self._settings.is_slave, kind=processes.shared_memory)
+                slave=self._settings.is_slave, pops=self._settings.serves_pop,
+                kind=processes.shared_memory)
         except SharedMemoryError as error:
             raise StartError(str(error)) from error
         except (OSError, ValueError) as error:
