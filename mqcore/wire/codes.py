@@ -169,7 +169,7 @@ class RequestCode(IntEnum):
     GRPC_CALL = 32003                  # of the gRPC front, which is no peer's business
     GRPC_SETTINGS = 32004              # likewise
     GET_STANDING = 32005               # of ours alone: processes and latencies
-    GET_POP_STATE = 32006              # ours alone: what of POP is in flight
+    GET_POP_STATE = 32006              # likewise: deliveries of POP that wait for an ack
     POP_MESSAGE = 200050               # this one and those below: of 5.x
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -1,11 +1,11 @@
 """
-Queues that the broker assigns to the members of a group, and how they get messages from them.
+Queues that the broker assigns to the members of a group, and whether they pull or pop.
 
-grpc.md 6 (RocketMQ 5.3.3: QueryAssignmentProcessor). Of several brokers each assigns its own queues.
+grpc.md 6 (RocketMQ 5.3.3: QueryAssignmentProcessor). Each of several brokers assigns its own queues.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from mqcore.broker.core import Core
@@ -108,7 +108,7 @@ def set_request_mode(core: Core, request: Request) -> OutcomeJob:
     except ModesFull as error:
         return refused(ResponseCode.SYSTEM_ERROR, str(error))
     outcome = core.once_modes_saved(request, lambda: Answer(ResponseCode.SUCCESS))
-    return outcome if not hasattr(outcome, "send") else (yield from outcome)
+    return (yield from outcome) if isinstance(outcome, Generator) else outcome
 
 
 def _text(body: dict[str, Any], name: str) -> str:

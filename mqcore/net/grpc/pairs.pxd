@@ -79,7 +79,7 @@ cdef Pair* pair_find(const Pairs* pairs, const uint8_t* group, int32_t group_len
                      const uint8_t* topic, int32_t topic_length) noexcept nogil
 cdef Pair* pair_open(Pairs* pairs, const uint8_t* group, int32_t group_length,
                      const uint8_t* topic, int32_t topic_length) noexcept nogil    # NULL: too many
-# Nobody waits for it, and it is not woken.
+# One without a waiting receive, that is not woken.
 cdef void pair_close(Pairs* pairs, Pair* pair) noexcept nogil
 cdef void pair_wake(Pairs* pairs, Pair* pair) noexcept nogil
 cdef void topic_woken(Pairs* pairs, const uint8_t* topic, int32_t length) noexcept nogil

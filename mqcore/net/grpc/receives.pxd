@@ -18,7 +18,7 @@ cdef int serve_receive(Grpc* g, Connection* c, Call* call, const uint8_t* messag
                        int64_t length) noexcept nogil
 # The coordinator's answer about a pair (pairs GP1); the receive that asked continues.
 cdef void pair_told(Grpc* g, Connection* c, Call* call, const Said* said) noexcept nogil
-# What the coordinator says of a pair.
+# Takes over the answer of the coordinator about a pair.
 cdef void pair_learn(Grpc* g, Pair* pair, const Said* said) noexcept nogil
 # The code of a Status that is a refusal; 0: it is none. text: its message.
 cdef int32_t refusal_of(const Said* said, const uint8_t** text, int32_t* length) noexcept nogil

@@ -36,8 +36,8 @@ class GrpcServing(PullServing):
         super().work(turn_ms)
         error = self._loop.journal_error()
         if error and not self._journal_error:
-            log.error("config/popState cannot be written: %s: acks of POP are answered with an error",
-                      os.strerror(error))
+            log.error("config/popState cannot be written: %s. Acks of POP are answered with an "
+                      "error", os.strerror(error))
         elif self._journal_error and not error:
             log.warning("config/popState can be written again")
         self._journal_error = error
