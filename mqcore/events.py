@@ -405,6 +405,10 @@ EVENTS = (
         "the recall at log position %d does not count: too many messages of one second are "
             "recalled",
     )),
+    Event(184, "pop-state-not-written", (
+        "config/popState cannot be written: %s. Acks of POP are answered with an error",
+    )),
+    Event(185, "pop-state-written", ("config/popState can be written again",)),
 )
 
 _NAMES = {line: event.name for event in EVENTS for line in event.lines}

@@ -109,5 +109,5 @@ cdef struct Front:
     void (*closing)(void* self, Connection* c) noexcept nogil
     # Returns when (steady ms) it wants the next one at the latest.
     int64_t (*turn_ends)(void* self) noexcept nogil
-    # Whether something has come for it that no other room knows of.
+    # Whether something came that only this front knows.
     bint (*waits)(void* self) noexcept nogil

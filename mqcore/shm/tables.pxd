@@ -97,9 +97,6 @@ cdef inline bint look_holds(const Look* look, const int32_t* sequence) noexcept 
 cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash,
                      TopicView* view) noexcept nogil
 cdef int32_t group_find(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil  # flags, or -1
-# Whether one that was there in this run is gone.
-cdef bint topic_is_gone(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil
-cdef bint group_is_gone(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil
 # Entry number, or -1; it keeps its number when it is gone (live = 0).
 cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil
 cdef int32_t subscription_number(Shm* shm, const uint8_t* group, int32_t group_length,

@@ -146,17 +146,6 @@ cdef bint topic_find(Shm* shm, const uint8_t* name, int32_t length, uint64_t has
     return False                       # its writer died in between: ask the coordinator
 
 
-cdef bint topic_is_gone(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil:
-    cdef Key key = name_key(name, length, name_hash(name, length, 0))
-    cdef int32_t number = topic_number(shm, &key)
-    return number >= 0 and not load_i32_acquire(&shm.topics[number].live)
-
-
-cdef bint group_is_gone(Shm* shm, const uint8_t* name, int32_t length) noexcept nogil:
-    cdef int32_t number = group_number(shm, name, length, name_hash(name, length, 0))
-    return number >= 0 and not load_i32_acquire(&shm.groups[number].live)
-
-
 cdef int32_t group_number(Shm* shm, const uint8_t* name, int32_t length, uint64_t hash) noexcept nogil:
     cdef Key key = name_key(name, length, hash)
     return group_at(shm, &key)

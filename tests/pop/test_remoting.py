@@ -2,20 +2,39 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
+import os
 import random
+import resource
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from mqcore.client import Admin, MessageQueue, Producer
-from tests.pop.remote import BATCH_ACK, NOTIFICATION, POLLING_INFO, PopPeer
+from tests.pop.remote import BATCH_ACK, NOTIFICATION, PEEK, POLLING_INFO, PopPeer, messages
 from tests.support.mqcore_process import MqcoreProcess, mqcore_up
 from tests.support.waiting import wait_until
 
 names = itertools.count()
 Consumer = Callable[..., PopPeer]
+
+
+@pytest.fixture
+def owner(broker: MqcoreProcess) -> Callable[[], int]:
+    """The process with the state, the last one that serves; 0: it does not run."""
+    def find() -> int:
+        for pid in broker.family():
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{pid}/cmdline").read_text()
+                if name.startswith("mqcore: pull-serving-2"):
+                    return pid
+        return 0
+
+    return find
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +205,75 @@ def test_a_large_answer_comes_in_parts(broker: MqcoreProcess, consumer: Consumer
     while len(found) < 5:
         found += one.taken()
     assert [each.body for each in found] == bodies
+
+
+def test_a_look_ahead_takes_nothing(consumer: Consumer) -> None:
+    one = consumer(b"a", b"b")
+    first, = one.taken(maxMsgNums=1)
+    assert first.body == b"a"
+    fields = {"consumerGroup": one.group, "topic": one.topic, "queueId": "-1", "maxMsgNums": "8"}
+    for _ in range(2):
+        answer = one.ask(PEEK, fields)
+        assert (answer.code, [each.body for each in messages(answer)]) == (0, [b"b"])
+    assert len(one.taken()) == 1
+    assert one.ask(PEEK, fields).code == 19
+
+
+def test_two_held_pops_of_single_queues_both_hear(
+        broker: MqcoreProcess, consumer: Consumer) -> None:
+    one = consumer(queues=2)
+    with PopPeer(broker.broker_addr, one.group, one.topic) as other:
+        one.send_pop(queueId=0, pollTime=30_000)
+        wait_until(lambda: one.ask(POLLING_INFO, {
+            "consumerGroup": one.group, "topic": one.topic}).ext == {"pollingNum": "1"}, "it waits")
+        other.send_pop(queueId=1, pollTime=30_000)
+        with Producer("P", namesrv=broker.namesrv_addr) as producer:
+            for body in (b"first", b"second"):
+                producer.send(one.topic, body)
+        frames = one.receive_frame(20) + other.receive_frame(20)
+        assert b"first" in frames
+        assert b"second" in frames
+
+
+def test_what_was_acknowledged_counts_though_its_offset_was_not_committed_yet(
+        broker: MqcoreProcess, consumer: Consumer, owner: Callable[[], int]) -> None:
+    one = consumer(*(b"%d" % number for number in range(10)))
+    for each in one.taken(invisibleTime=500)[:7]:
+        assert one.ack(each).code == 0
+    before = owner()
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: owner() not in (0, before), "it runs again")
+    found: set[bytes] = set()
+    while len(found) < 3:
+        found |= {each.body for each in one.taken(pollTime=2000)}
+    assert found == {b"7", b"8", b"9"}
+
+
+def test_acks_that_cannot_be_written_are_answered_with_an_error(
+        broker: MqcoreProcess, consumer: Consumer, owner: Callable[[], int]) -> None:
+    one = consumer(b"a", b"b")
+    first, second = one.taken()
+    limits = resource.prlimit(owner(), resource.RLIMIT_FSIZE)
+    resource.prlimit(owner(), resource.RLIMIT_FSIZE, (1, limits[1]))
+    try:
+        assert one.ack(first).code == 1
+        assert one.change(second, 1000).code == 1
+    finally:
+        resource.prlimit(owner(), resource.RLIMIT_FSIZE, limits)
+    assert one.ack(first).code == 0
+    wait_until(lambda: "config/popState can be written again" in broker.output.read_text(),
+               "the log says so")
+
+
+def test_the_state_of_a_deleted_group_or_topic_is_forgotten(
+        consumer: Consumer, admin: Admin) -> None:
+    one, other = consumer(b"a"), consumer(b"a")
+    assert len(one.taken()) == len(other.taken()) == 1
+    assert len(admin.in_flight(one.group)) == len(admin.in_flight(other.group)) == 1
+    admin.delete_group(one.group)
+    admin.delete_topic(other.topic)
+    wait_until(lambda: not admin.in_flight(one.group), "the group is forgotten")
+    wait_until(lambda: not admin.in_flight(other.group), "the topic is forgotten")
 
 
 def test_what_is_in_flight_is_listed(consumer: Consumer, admin: Admin) -> None:

@@ -1,7 +1,7 @@
 """
 Queues that the broker assigns to the members of a group, and whether they pull or pop.
 
-grpc.md 6 (RocketMQ 5.3.3: QueryAssignmentProcessor). Each of several brokers assigns its own queues.
+pop.md 5 (RocketMQ 5.3.3: QueryAssignmentProcessor). Each broker assigns its own queues.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """
 How consumers whose queues the broker assigns get messages: by pulls, or by POP.
 
-grpc.md 6 (RocketMQ 5.3.3: MessageRequestModeManager). State in memory, persisted as
+pop.md 5 (RocketMQ 5.3.3: MessageRequestModeManager). State in memory, persisted as
 config/messageRequestMode.json, which 4.9 passes over.
 """
 from __future__ import annotations

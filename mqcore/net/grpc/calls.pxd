@@ -92,6 +92,7 @@ cdef struct Grpc:
     int32_t forget_hand                # the queue of POP that was looked at last (turns)
     AckNote[ACK_NOTES_MAX] acked       # acks GR2: of this turn
     int32_t acked_count
+    int journal_failed                 # an error since it was asked last (front)
     int journal_error                  # of the last write of config/popState; 0: none
     DeadLetter[DEAD_MAX] dead
     Leaving[LEAVING_MAX] leaving

@@ -442,8 +442,10 @@ cdef class GrpcLoop(ServingLoop):
         door_pump(&self.grpc.door)
 
     def journal_error(self) -> int:
-        """errno of the last write of config/popState; 0: it was written."""
-        return self.grpc.journal_error
+        """errno of a write of config/popState that has failed since the last call; 0: none has."""
+        cdef int error = self.grpc.journal_failed
+        self.grpc.journal_failed = 0
+        return error
 
     def close(self) -> None:
         """The state of receives is in its file."""

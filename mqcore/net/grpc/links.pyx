@@ -66,7 +66,7 @@ cdef bint links_wait(Grpc* g) noexcept nogil:
 
 
 cdef inline bint takes(Grpc* g, int32_t link) noexcept nogil:
-    """RM1"""
+    """remote RM1"""
     cdef Connection* c = g.remote.links[link]
     return c == NULL or (c.life == LIFE_OPEN and takes_output(g.door.transport, c))
 

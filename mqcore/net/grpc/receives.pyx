@@ -526,7 +526,7 @@ cdef int32_t refusal_of(const Said* said, const uint8_t** text, int32_t* length)
 
 cdef void begin_told(Grpc* g, Pair* pair) noexcept nogil:
     """
-    A new pair of queues with a state (pairs GP5): what the coordinator was told is what it has, where no
+    A new pair of queues with a state (pairs GP6): what the coordinator was told is what it has, where no
     ack can have changed that since it was asked.
     """
     cdef int32_t i

@@ -1,4 +1,4 @@
-# POP over remoting (grpc.md 6): requests of 5.x's remoting clients, which serving processes hand on as they
+# POP over remoting (pop.md 5): requests of 5.x's remoting clients, which serving processes hand on as they
 # came (serving/pops.pxd), and their answers.
 #
 #   RM1  A ring's answers go through a connection without a socket, the *link*: its output is what waits for

@@ -2,7 +2,7 @@
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from mqcore.atomics cimport load_i32_acquire
-from mqcore.layout cimport QueueEntry
+from mqcore.layout cimport SLOT_COORDINATOR, WORKER_RUNNING, QueueEntry
 from mqcore.net.grpc.calls cimport Grpc, pop_clock
 from mqcore.net.grpc.dead_letters cimport position_of
 from mqcore.net.grpc.methods cimport STATUS_MESSAGE_NOT_FOUND
@@ -36,7 +36,14 @@ from mqcore.net.transport.transport cimport (
     connection_find,
     takes_output,
 )
-from mqcore.shm.tables cimport group_is_gone, name_hash, queue_find, queue_hash, topic_is_gone
+from mqcore.shm.tables cimport (
+    TopicView,
+    group_number,
+    name_hash,
+    queue_find,
+    queue_hash,
+    topic_find,
+)
 from mqcore.store.pop.journal cimport pop_compact, pop_flush
 from mqcore.store.pop.journal_read cimport pop_journal_open
 from mqcore.store.pop.pop cimport (
@@ -210,7 +217,7 @@ cdef void commit_offsets(Grpc* g) noexcept nogil:
 
 
 cdef void look_at_pairs(Grpc* g) noexcept nogil:
-    """pairs GP5; and those over remoting that the coordinator has not been asked about, or has not answered."""
+    """pairs GP6; and those over remoting that the coordinator has not been asked about, or has not answered."""
     cdef int64_t now_ms = g.door.transport.steady_ms
     cdef int32_t i, seen = 0
     cdef Pair* pair
@@ -231,14 +238,22 @@ cdef void look_at_pairs(Grpc* g) noexcept nogil:
 
 
 cdef void forget_deleted(Grpc* g) noexcept nogil:
-    """Some queues: whose group or topic was deleted."""
-    cdef int32_t i
+    """Some queues: whose group or topic was deleted. A group of a start's table may come yet."""
+    cdef int32_t i, number
     cdef PopQueue* q
+    cdef const uint8_t* topic
+    cdef TopicView view
+    if load_i32_acquire(&g.shm.slots[SLOT_COORDINATOR].state) != WORKER_RUNNING:
+        return                         # it has not shown its tables
     for i in range(min(<int32_t>FORGET_LOOKS, g.pops.queue_room)):
         g.forget_hand = (g.forget_hand + 1) % g.pops.queue_room
         q = g.pops.queues[g.forget_hand]
-        if q != NULL and (group_is_gone(g.shm, q.names, q.group_length) or topic_is_gone(
-                g.shm, q.names + q.group_length, q.topic_length)):
+        if q == NULL:
+            continue
+        topic = q.names + q.group_length
+        number = group_number(g.shm, q.names, q.group_length, name_hash(q.names, q.group_length, 0))
+        if (number >= 0 and not load_i32_acquire(&g.shm.groups[number].live)) or not topic_find(
+                g.shm, topic, q.topic_length, name_hash(topic, q.topic_length, 0), &view):
             pop_forget(&g.pops, q)
 
 
@@ -277,6 +292,8 @@ cdef void pops_turn(Grpc* g) noexcept nogil:
         forget_deleted(g)
         pop_compact(&g.pops, &clock, COMPACT_BYTES)
     g.journal_error = pop_flush(&g.pops, &clock)                         # acks GR2
+    if g.journal_error:
+        g.journal_failed = g.journal_error
     acks_settled(g)
     remote_settled(g)
     links_give(g)

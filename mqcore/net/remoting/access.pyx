@@ -388,7 +388,7 @@ cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexc
 
 
 cdef int check_pop(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
-    """What has its names in the body is an administrator's: a proxy's, or the list of all."""
+    """A request with its names in the body is for administrators: acks of a proxy, the list of all."""
     cdef const AccessTable* table = g.access.table
     cdef const Text* topic_text = field(g, literal("topic"))
     cdef const Text* group_text = field(g, literal("consumerGroup"))

@@ -130,7 +130,7 @@ cdef Connection* connection_within(Transport* t, int32_t kind) noexcept nogil:
     c.id = t.id_base | (<uint64_t>t.generation << 24) | <uint64_t>c.slot
     c.kind = kind
     c.wire = WIRE_PLAIN
-    c.settled = True
+    c.admitted = True
     c.active_ms = INT64_MAX            # it is never idle
     t.connections[c.slot] = c
     t.connection_count += 1
