@@ -70,7 +70,7 @@ def topic_count(core: Core, request: Request) -> Answer:
          '    Metric("mqcore_topics_with_bytes", "gauge", (), "Topics that have records.",\n'
          "           lambda look: [((), sum(map(bool, look.bytes_in().values())))]),\n"),
     Edit(METHOD, "mqcore/client/admin/topics.py",
-         "for name, value in table.items()), key=lambda topic: topic.name))\n", '''
+         "                            key=lambda topic: topic.name))\n", '''
     @limited
     async def topic_count(self, broker: str) -> int:
         """How many topics a broker has."""

@@ -40,7 +40,7 @@ from mqcore.wire.records import RecordError, decode_record
 from mqcore.wire.tags import SUBSCRIBE_ALL, Subscription
 
 WORK: Final = "mqcore.page.masking_child:work"
-SECONDS: Final = 1.0                    # of processor time for one request
+MASKING_S: Final = 1.0                    # of processor time for one request
 BATCH_MAX, BATCH_BYTES = 32, BYTES_MAX
 AT_ONCE: Final = 2                      # processes
 SEARCH_BYTES: Final = 8 << 20           # bodies that one search holds at a time
@@ -112,7 +112,7 @@ class Masks:
             bodies.append(piece)
             heads.append([[mask.line for mask in masks], dict(properties), len(piece), whole,
                           [schema.file, schema.name] if schema else None])
-        async with self._places, Limited(WORK, "masked fields", SECONDS) as child:
+        async with self._places, Limited(WORK, "masked fields", MASKING_S) as child:
             answer = await child.ask(json.dumps(heads).encode() + b"\n" + b"".join(bodies))
         return [(properties, text) for properties, text in json.loads(answer)]
 

@@ -24,7 +24,7 @@ ROUND_S: Final = 1.0
 SHOWN_MAX: Final = 50                   # messages of one round
 LOOKED_MAX: Final = 500                 # that are searched for a key or a text in one round
 PULLS_MAX: Final = 64                   # of one round, one after the other
-PULL_COUNT: Final = 32
+PULLED_MAX: Final = 32
 BYTES_MAX: Final = 4 << 20              # of bodies in one round, and the pull that passes it
 LIFE_S: Final = 900.0
 READERS_MAX: Final = 16                 # of one process
@@ -154,7 +154,7 @@ class _Reader:
                 pulls += 1
                 try:
                     messages, following = await self.admin.pulled(
-                        target, queue, offset, self.subscription, min(PULL_COUNT, end - offset))
+                        target, queue, offset, self.subscription, min(PULLED_MAX, end - offset))
                 except RocketMQError as error:
                     missing[target.address] = Unreachable(target.name, target.address, error)
                     break

@@ -25,7 +25,7 @@ from mqcore.admin.nouns.dlq import SENT_AGAIN, Redrive
 from mqcore.client import AsyncAdmin
 from mqcore.page.asking import ERRORS, text_of
 
-RUNNING_MAX: Final = 4
+TASKS_MAX: Final = 4
 KEPT_MAX: Final = 50
 FAILURES_MAX: Final = 20                # of one task that are kept
 NOTED_S: Final = 1.0                    # between two writings of the file
@@ -133,8 +133,8 @@ class Tasks:
 
     def check(self, base: str, group: str) -> None:
         """Raises TaskRefusedError where no task of a group may begin."""
-        if len(self._running) >= RUNNING_MAX:
-            raise TaskRefusedError(f"{RUNNING_MAX} tasks are running: wait, or cancel one")
+        if len(self._running) >= TASKS_MAX:
+            raise TaskRefusedError(f"{TASKS_MAX} tasks are running: wait, or cancel one")
         if any(one.is_running and one.group == group for one in self.of(base)):
             raise TaskRefusedError(f"a task of group {group} is running")
 

@@ -1,9 +1,9 @@
 # Access rules in shared memory: who may do what, for those who check requests.
 #
-#   AR1  The coordinator alone writes the table, whole, under `access_sequence` of the head; before it
-#       has written one nobody decides (a run without access control has no room for it).
-#   AR2  Who checks has a copy of its own, and takes a new one before it looks at what came after the
-#       change: who has been answered that a rule is changed finds it changed.
+#   AR1  Only the coordinator writes the table, whole, under `access_sequence` of the head; before it
+#       has written one, no process decides (a run without access control has no room for it).
+#   AR2  Each process that checks has a copy of its own, and takes a new one before it looks at requests
+#       behind the change: a client that was answered that a rule is changed finds it changed.
 #
 # The table holds no secret keys, but what is as good as one: the states that HMAC makes of them.
 #

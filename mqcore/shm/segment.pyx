@@ -220,7 +220,7 @@ cdef class Segment:
                str kind="auto") -> Segment:
         """
         Create the segment `name` (a leading slash, no other) and lay it out; kind: memory.KINDS;
-        slave: with rings for who follows another broker's log; pops: with those of POP.
+        slave: with rings of processes that follow another broker's log; pops: with those of POP.
 
         Raises posix_ipc.ExistentialError when the name is taken, memory.SharedMemoryError and
         OSError when memory is refused.

@@ -82,14 +82,16 @@ def shown(value: Any) -> str:
         return str(value.__name__)
     if isinstance(value, str):
         return value or "''"
-    return str(value) if type(value) in (int, float, bool, tuple, type(None)) else (
+    return str(value) if type(value) in (int, float, bool, tuple, dict, type(None)) else (
         f"{type(value).__name__}.{value.name}")
 
 
 def options_of(kind: type, above: type | None = None) -> dict[str, str]:
     inherited = {field.name for field in dataclasses.fields(above)} if above else set()
-    return {field.name: shown(field.default) for field in dataclasses.fields(kind)
-            if field.name not in inherited}
+    return {field.name: shown(
+                field.default_factory() if field.default is dataclasses.MISSING
+                and field.default_factory is not dataclasses.MISSING else field.default)
+            for field in dataclasses.fields(kind) if field.name not in inherited}
 
 
 @pytest.mark.parametrize(("title", "kind", "above"), [

@@ -10,7 +10,7 @@ from tests.pull.puller import Puller
 from tests.pull.test_cold import disk_reads
 from tests.support.cold_files import make_cold
 
-COUNT, BODY_BYTES = 600, 80_000
+COUNT, BODY_BYTES = 800, 80_000
 SETTINGS: dict[str, object] = {"store.segment_size_bytes": 16 << 20}
 
 
@@ -21,7 +21,6 @@ def test_a_thread_reads_what_is_on_the_disk(tmp_path: Path) -> None:
         puller.topic("Old", 1)
         puller.batch("Old", [{"n": str(number)} for number in range(COUNT)], b"x" * BODY_BYTES)
     with grpc_broker(tmp_path, SETTINGS) as broker, calling(broker.address) as caller:
-        caller.receive("Old", "Warm", wait_s=0, batch_size=1)      # the coordinator knows the group
         make_cold(tmp_path / "store")
         loop, others = disk_reads(broker.serving_pid())
         found: list[int] = []

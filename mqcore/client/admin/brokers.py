@@ -76,7 +76,7 @@ class LatencyStanding(Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Standing(Struct, frozen=True):
-    """What a broker of mqcore says of its processes (32005); log: positions by name."""
+    """The processes of a broker of mqcore, as it tells them (32005); log: positions by name."""
 
     processes: Annotated[tuple[ProcessStanding, ...], Meta(max_length=10_000)]
     log: dict[str, Whole]

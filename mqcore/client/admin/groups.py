@@ -184,7 +184,7 @@ class Groups(Topics, Link):
         which_broker_when_consume_slowly     where members pull that are far behind, a broker id
         notify_consumer_ids_changed_enable   members hear when others join or leave
         consume_message_orderly              a FIFO group of RocketMQ 5's clients (gRPC): it gets a
-                                             queue's messages one after another; None: as it was
+                                             queue's messages one after another; None: unchanged
         broker, cluster                      as of `create_topic`
         Returns the names of the brokers. Raises ConfigError, BrokerError, AdminError.
         """

@@ -43,7 +43,7 @@ class InFlight(Struct, frozen=True):
 
 
 class Pops(Link):
-    """What AsyncAdmin asks of POP."""
+    """Questions of AsyncAdmin about POP."""
 
     @limited
     async def in_flight(

@@ -1,5 +1,6 @@
 """Writes records as Messages."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
 from libc.string cimport memchr, memcmp, strlen
 
 from mqcore.endian cimport load_i32
@@ -21,9 +22,6 @@ cdef extern from "<arpa/inet.h>" nogil:
     const char* inet_ntop(int family, const void* address, char* text, unsigned int size)
     int AF_INET
     int AF_INET6
-
-cdef extern from "<stdio.h>" nogil:
-    int snprintf(char* into, size_t size, const char* format, ...)
 
 # Names that no property of an application may have (grpc.md 3.2), with a blank behind each.
 cdef const char* RESERVED = (

@@ -1,4 +1,4 @@
-# What POP over remoting reads and says (remote.pxd has the rules).
+# Fields and answers of POP over remoting (remote.pxd has the rules).
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore.net.grpc.calls cimport Asked, Grpc

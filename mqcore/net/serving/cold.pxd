@@ -45,7 +45,7 @@ cdef void cold_close(ColdReader* reader) noexcept nogil
 cdef int64_t cold_ask(ColdReader* reader, const char* path, int64_t base, int64_t offset,
                       int64_t length) noexcept nogil
 cdef int64_t cold_finished(ColdReader* reader) noexcept nogil           # number of the last one done
-# Whether `size` bytes at log position `position`, mapped at `at`, are in memory. What was found there
+# Whether `size` bytes at log position `position`, mapped at `at`, are in memory. The answer
 # is believed for a second.
 cdef bint cold_resident(ColdReader* reader, const uint8_t* at, int64_t position, int64_t size,
                         int64_t segment_size, int64_t now_ms) noexcept nogil

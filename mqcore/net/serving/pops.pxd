@@ -3,8 +3,8 @@
 #
 #   PD1  The owner hears of the end of every connection that it has had a frame of, so that nothing is
 #        delivered to it later.
-#   PD2  A frame that finds no room stays in its connection's buffer (transport N3). What the owner had
-#        when it died has no answer: a consumer asks again when its time is over, and what it had not
+#   PD2  A frame that finds no room stays in its connection's buffer (transport N3). Frames that the owner had
+#        when it died have no answer: a consumer asks again when its time is over, and what it had not
 #        acknowledged comes again.
 from libc.stdint cimport int32_t, uint64_t
 

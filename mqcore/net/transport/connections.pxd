@@ -5,7 +5,7 @@ from mqcore.net.transport.transport cimport Connection, Transport
 
 # watched: epoll tells what it says first; else connection_watch is called. NULL: no room.
 cdef Connection* connection_add(Transport* t, int fd, int32_t kind, bint watched) noexcept nogil
-# One without a socket: what is said to it is taken from its output by who has made it, before the turn's
+# One without a socket: what is said to it is taken from its output by its maker, before the turn's
 # output is sent. It never ends by itself. NULL: no room.
 cdef Connection* connection_within(Transport* t, int32_t kind) noexcept nogil
 cdef void connection_close(Transport* t, Connection* c, int reason, int64_t detail) noexcept nogil
