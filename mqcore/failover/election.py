@@ -15,7 +15,6 @@ from mqcore.failover.etcd import Put
 from mqcore.failover.here import Here, Me, Report, Rules
 from mqcore.failover.keys import (
     OTHERS_MAX,
-    Kept,
     Master,
     Member,
     Names,
@@ -187,7 +186,7 @@ class Election:
     def _is_set_back(self, view: View, here: Here) -> bool:
         """leadership FO13."""
         kept = view.kept.get(self._me.member)
-        if kept is None or kept.store != self._me.store or kept.position <= here.end:
+        if kept is None or kept.store != self._me.store or not here.lacks(kept):
             return False
         self.set_back_from = kept.position
         self._lose()
@@ -199,7 +198,7 @@ class Election:
         before = view.kept.get(me.member)
         if before is not None and before.store == me.store and before.position >= here.kept:
             return ()
-        return (Put(self._names.kept(me.member), encode_kept(Kept(me.store, here.kept))),)
+        return (Put(self._names.kept(me.member), encode_kept(here.kept_by(me.store))),)
 
     def _look_ms(self, view: View) -> int:
         if self._leads:

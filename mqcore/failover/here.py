@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mqcore.failover.keys import Kept
+
 
 @dataclass(frozen=True)
 class Me:
@@ -45,6 +47,7 @@ class Here:
     now_ms      the steady clock
     leads       the epoch that this run leads in, or has led in; 0: it has only followed
     epoch, end  the last epoch and the end of its log
+    starts      (number, start) of the log's epochs
     first       where its log begins
     missed_from  at the leader: before this position each member may delete the log for its age
     replicated  below it all has been acknowledged that ever was
@@ -70,3 +73,16 @@ class Here:
     kept: int = 0
     first: int = 0
     missed_from: int = 0
+    starts: tuple[tuple[int, int], ...] = ()
+
+    def epoch_below(self, position: int) -> int:
+        """The epoch of the log's last byte below a position; 0: not known."""
+        return max((number for number, start in self.starts if start < position), default=0)
+
+    def kept_by(self, store: str) -> Kept:
+        """The key `kept/ID` of this member (leadership FO13)."""
+        return Kept(store, self.kept, self.epoch_below(self.kept))
+
+    def lacks(self, kept: Kept) -> bool:
+        """Whether the log lacks bytes that its store told etcd of (leadership FO13)."""
+        return kept.position > self.end or 0 < self.epoch_below(kept.position) < kept.epoch

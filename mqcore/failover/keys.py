@@ -78,10 +78,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Kept:
-    """Up to where the log of a store was on its disk and known to be in all of the set."""
+    """
+    Up to where the log of a store was on its disk and known to be in all of the set. epoch: of the
+    last byte below it, 0: an earlier version has not said it.
+    """
 
     store: str
     position: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,8 @@ def encode_member(member: Member) -> bytes:
 
 
 def encode_kept(kept: Kept) -> bytes:
-    return json.dumps({"store": kept.store, "position": kept.position}).encode()
+    return json.dumps({"store": kept.store, "position": kept.position,
+                       "epoch": kept.epoch}).encode()
 
 
 def view_of(names: Names, keys: list[Key]) -> View:
@@ -224,7 +229,8 @@ def _member(value: dict[str, Any]) -> Member:
 
 
 def _kept(value: dict[str, Any]) -> Kept:
-    return Kept(_said(value, "store"), _whole(value, "position", 0))
+    return Kept(_said(value, "store"), _whole(value, "position", 0),
+                _whole(value, "epoch", 0) if "epoch" in value else 0)
 
 
 def _whole(value: dict[str, Any], name: str, least: int, most: int = NUMBER_MAX) -> int:

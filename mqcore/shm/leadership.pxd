@@ -43,9 +43,10 @@
 #       leaves the set, and does not come in, while min_in_sync others are near that lack nothing. It claims as
 #       one whose log takes nothing does (FO11), and no leader gives up for it because its own log takes nothing.
 #   FO13  A member writes into etcd, without lease, up to where its disk has what it knows all of the set to have
-#        (`kept`). Such bytes are never cut, and no loss of power takes them. A log that ends before that was set
-#        back to a snapshot, or its disk has lost bytes that it had synced: before anything else its store draws
-#        another identity, and so counts as a new one (FO8), which comes in as all do (FO3).
+#        (`kept`), and the epoch of the last byte below. Such bytes are never cut, and no loss of power takes them.
+#        A log that ends before that, or has an earlier epoch there, was set back to a snapshot, or its disk has
+#        lost bytes that it had synced: before anything else its store draws another identity, and so counts as a
+#        new one (FO8), which comes in as all do (FO3).
 from libc.stdint cimport int64_t
 
 from mqcore.atomics cimport load_i64_acquire

@@ -11,12 +11,12 @@ from mqcore.failover.keys import Kept, Names, encode_kept, view_of
 from mqcore.replication.identity import identity
 from tests.failover.test_election import LEASE, Set, led
 from tests.failover.test_failover import Members, bodies, members_by
-from tests.failover.world import NAMES, Broker, FakeEtcd
+from tests.failover.world import NAMES, Broker, Entry, FakeEtcd
 from tests.replication.elected import send
 from tests.support.etcd import etcd_server
 from tests.support.waiting import wait_until
 
-ENTRIES = [(1, number) for number in range(10)]
+ENTRIES = [Entry(1, number) for number in range(10)]
 
 
 def kept(etcd: FakeEtcd, member: int) -> int:
@@ -24,11 +24,11 @@ def kept(etcd: FakeEtcd, member: int) -> int:
     return 0 if found is None else found.position
 
 
-def with_log(count: int) -> tuple[Set, Broker]:
-    """A set that has told etcd of ten messages, and its last member."""
+def with_log(count: int, epoch: int = 1) -> tuple[Set, Broker]:
+    """A set that has told etcd of ten messages of an epoch, and its last member."""
     made = led(count)
     for broker in made.brokers:
-        broker.log, broker.told = list(ENTRIES), len(ENTRIES)
+        broker.log, broker.told = [one._replace(epoch=epoch) for one in ENTRIES], len(ENTRIES)
     made.run(LEASE)
     assert [kept(made.etcd, one.member) for one in made.brokers] == [10] * count
     return made, made.brokers[-1]
@@ -53,6 +53,19 @@ def test_a_log_that_ends_before_what_its_store_had_takes_no_part(
     assert (back.leads > 0) == (not is_set_back and not store)
 
 
+@pytest.mark.parametrize(("epochs", "is_set_back"), [
+    ([2] * 10, False), ([2] * 8, True), ([1] * 3 + [2] * 9, False), ([1] * 12, True)])
+def test_a_snapshot_from_before_a_cut_may_have_a_longer_log(
+        epochs: list[int], is_set_back: bool) -> None:
+    """The member told of ten messages, of epoch 2; its disk may have another epoch there."""
+    made, last = with_log(2, epoch=2)
+    back = again(last, 0)
+    back.log = [Entry(epoch, number) for number, epoch in enumerate(epochs)]
+    made.brokers[1:] = []
+    made.run(3 * LEASE, back)
+    assert back.election.set_back_from == 10 * is_set_back
+
+
 def test_who_leads_by_its_memory_and_was_set_back_leads_no_more() -> None:
     """A virtual machine that continues from a snapshot of its memory, too."""
     made, _ = with_log(2)
@@ -66,7 +79,7 @@ def test_who_leads_by_its_memory_and_was_set_back_leads_no_more() -> None:
 def test_a_log_that_is_cut_keeps_what_all_have() -> None:
     """The part that no other member had is not written, however much was synced."""
     made, last = with_log(2)
-    last.log = [*last.log, (1, 99), (1, 98)]
+    last.log = [*last.log, Entry(1, 99), Entry(1, 98)]
     made.run(LEASE)
     assert kept(made.etcd, last.member) == 10
     made.run(2 * LEASE, back := again(last, 10))

@@ -4,8 +4,9 @@ transactions is modelled, and so are logs, links and crashes; the elections are 
 """
 from __future__ import annotations
 
+import bisect
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -50,6 +51,12 @@ class Entry(NamedTuple):
     serial: int
     kind: str = ""
     topic: str = ""
+
+
+def common_end(one: list[Entry], other: list[Entry]) -> int:
+    """Up to where two logs have the same entries."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
 
 
 class FakeEtcd:
@@ -189,7 +196,16 @@ class Broker:
                     self.epoch, len(self.log), self.replicated,
                     self.begun, dict(self.reports), self.applied == waited, unable,
                     self.refusal == REFUSAL_FLUSH_FAILED,
-                    min(len(self.log), max(self.replicated, self.told)), self.first)
+                    min(len(self.log), max(self.replicated, self.told)), self.first,
+                    starts=tuple(self.starts()))
+
+    def starts(self) -> Iterator[tuple[int, int]]:
+        """The epochs of its log, as Here has them."""
+        at = 0
+        while at < len(self.log):
+            epoch = self.log[at][0]
+            yield epoch, at
+            at = bisect.bisect_right(self.log, epoch, key=lambda one: one[0])
 
     def ask(self, etcd: FakeEtcd, now: float, outcome: str = "answered") -> Ask | None:
         """
@@ -332,8 +348,9 @@ class World:
                 for other in self.brokers if other is not broker):
             return
         kept = view.kept.get(broker.member)
-        if len(taken.log) < len(broker.log) and (
-                kept is None or kept.store != broker.store or kept.position <= len(taken.log)):
+        common = common_end(taken.log, broker.log)
+        if common < len(broker.log) and (
+                kept is None or kept.store != broker.store or kept.position <= common):
             return
         self.crash(broker, for_ms)
         broker.log, broker.heard = list(taken.log), taken.heard
@@ -472,11 +489,7 @@ class World:
 
     def _copy(self, leader: Broker, other: Broker) -> None:
         """As the real one: what the log of who leads has not is cut."""
-        common = 0
-        for mine, theirs in zip(other.log, leader.log, strict=False):
-            if mine != theirs:
-                break
-            common += 1
+        common = common_end(other.log, leader.log)
         acked = set(self.acknowledged)
         assert not acked & (set(other.log[common:]) - set(leader.log)), "acknowledged, and cut"
         assert other.shown <= common, f"member {other.member} has shown what it cuts"

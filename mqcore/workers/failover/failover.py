@@ -120,6 +120,7 @@ class Failover:
             waited_for=self._pen.members, former=self._pen.former)
         self._etcd = client(settings.failover)
         self._epoch, self._epochs_stamp = 0, (0, 0)
+        self._starts: tuple[tuple[int, int], ...] = ()       # (number, start) of all epochs
         if not leads:
             self._pen.hold_until(0)
             self._pen.request(LEADERSHIP_FOLLOWS, 0)
@@ -257,7 +258,7 @@ class Failover:
              for member, (acked, even_ms, heard_ms) in self._pen.reports.items()},
             applied, unable, log_state["refusal"] == REFUSAL_FLUSH_FAILED,
             min(log_state["flushed"], max(replicated, self._gate.told)),
-            log_state["first"], self._look_at_ages(now_ms) if role[1] else 0)
+            log_state["first"], self._look_at_ages(now_ms) if role[1] else 0, self._starts)
 
     def _look_at_ages(self, now_ms: int) -> int:
         """Before which position the log may be deleted anywhere, for its age."""
@@ -282,10 +283,12 @@ class Failover:
             stamp = stat.st_mtime_ns, stat.st_ino
             if stamp != self._epochs_stamp:
                 found = epochs.read(self._settings.store_root)
-                self._epoch = 0 if found is None else found.history.last.number
+                known = () if found is None else found.history.epochs
+                self._epoch = known[-1].number if known else 0
+                self._starts = tuple((one.number, one.start) for one in known)
                 self._epochs_stamp = stamp
         except FileNotFoundError:
-            self._epoch, self._epochs_stamp = 0, (0, 0)
+            self._epoch, self._starts, self._epochs_stamp = 0, (), (0, 0)
         except (EpochsError, OSError) as error:
             self._complain("epochs", f"the epochs of the log cannot be read: {error}")
             return self._epoch
