@@ -409,6 +409,9 @@ EVENTS = (
         "config/popState cannot be written: %s. Acks of POP are answered with an error",
     )),
     Event(185, "pop-state-written", ("config/popState can be written again",)),
+    Event(186, "redrive-failed", ("a redrive of %s: %s",)),
+    Event(187, "tasks-not-noted", ("%s: tasks are not noted: %s",)),
+    Event(188, "tasks-unreadable", ("%s: tasks are not known: %s",)),
 )
 
 _NAMES = {line: event.name for event in EVENTS for line in event.lines}

@@ -137,7 +137,7 @@ class ClientConfig:
         return self.credentials
 
     def ssl_context(self, address: str = "") -> ssl.SSLContext | None:
-        """The TLS context of connections to `host:port`; None without TLS."""
+        """The TLS context of connections; None without TLS. address: the peer, as `host:port`."""
         if isinstance(self.tls, ssl.SSLContext):
             return self.tls
         if callable(self.tls):

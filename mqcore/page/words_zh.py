@@ -366,4 +366,6 @@ CHINESE: dict[str, str] = {
         "已重发的不会撤回，其余仍是死信。再次重发会跳过已重发的。",
     "dead letters that are sent again": "正在重发的死信",
     "no dead letters were sent again": "没有重发过死信",
+    "message type": "消息类型",
+    "fifo": "顺序（FIFO）",
 }

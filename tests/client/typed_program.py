@@ -63,6 +63,8 @@ from mqcore.client import (
     Reader,
     ReadGap,
     Rebalanced,
+    RecallOutcome,
+    RecallResult,
     ReceivedMessage,
     Reject,
     RemotingConnectException,
@@ -140,6 +142,8 @@ def send() -> None:
         assert_type(result.queue.queue_id, int)
         producer.send_soon(message, on_done=lambda future: print(future.result().message_id))
         assert_type(producer.send_soon(message).result(), SendResult)
+        assert_type(producer.recall(result), RecallResult)
+        assert_type(producer.recall(result).outcome, RecallOutcome)
         assert_type(producer.send_many([message], shard=lambda one: one.tags), list[SendResult])
         producer.send_oneway(message, shard="1")
         assert_type(producer.request(message), ReceivedMessage)

@@ -27,7 +27,7 @@ NAMES = (
 )
 # They run for long; or they read a password first
 RUNS = {"up", "broker run", "namesrv run", "testing up", "bench produce", "bench consume",
-        "bench e2e", "message consume", "dashboard user"}
+        "bench e2e", "message consume", "message spans", "dashboard user"}
 # A condition that no message meets is waited for
 WAITS = {("message tail", "tags"), ("message tail", "sql"), ("message tail", "grep"),
          ("message tail", "since")}

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
-from mqcore.client import Admin, Message, Producer, PushConsumer, Reject
+from mqcore.client import Admin, BrokerError, Message, Producer, PushConsumer, Reject
 from mqcore.page.app import PAGES
 from mqcore.page.asking import Cluster
 from mqcore.page.audit import Trail
@@ -40,6 +40,13 @@ def _reject(_message: object) -> None:
     raise Reject("it is to become a dead letter")
 
 
+def has_rates(admin: Admin) -> bool:
+    try:
+        return bool(admin.clusters()) and not admin.cluster_status().unreachable
+    except BrokerError:                # of its only broker
+        return False
+
+
 @pytest.fixture(scope="module", params=[STOCK_VERSION, STOCK5_VERSION])
 def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
           ) -> Iterator[tuple[TestClient, dict[str, str]]]:
@@ -49,8 +56,7 @@ def stock(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                        is_kept=False, version=request.param) as cluster, \
             Admin(cluster.namesrv_addr) as admin:
         # a stock broker refuses code 28 until its first second is over: it has no rates yet
-        wait_until(lambda: not admin.cluster_status().unreachable
-                   if admin.clusters() else False, "rates")
+        wait_until(lambda: has_rates(admin), "rates")
         admin.create_topic(TOPIC, queues=1)
         admin.create_group(GROUP)
         with Producer("page-stock", namesrv=cluster.namesrv_addr) as producer:

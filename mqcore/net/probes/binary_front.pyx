@@ -362,7 +362,8 @@ cdef class BinaryFront(ServingLoop):
         self.speaker = Speaker(transport=&self.s.transport, handler=&self.s.handler)
         self.s.fronts[KIND_OTHER] = Front(self=&self.speaker, bytes_came=bytes_came,
                                           say_sent=say_sent, say_pulled=say_pulled, say=say,
-                                          say_frame=say_frame, closing=NULL, turn_ends=NULL)
+                                          say_frame=say_frame, closing=NULL, turn_ends=NULL,
+                                          waits=NULL)
         if not transport_listen(&self.s.transport, listener.fileno(), KIND_OTHER):
             raise OSError("epoll")
         self.listeners.append((listener, False))
