@@ -8,7 +8,6 @@ import re
 import socket
 import struct
 
-from mqcore.broker.settings import masks
 from mqcore.broker.settings.delay_levels import parse_delay_levels
 from mqcore.broker.settings.exposure import is_loopback
 from mqcore.broker.settings.model import BrokerSettings, Settings, SettingsError
@@ -163,10 +162,13 @@ def page_trouble(settings: Settings) -> tuple[str, str] | None:
         return "http.hosts", "names of hosts, without ports"
     if not all(map(PROTOBUF_LINE.fullmatch, http.protobuf)) or len(http.protobuf) > PROTOBUF_MAX:
         return "http.protobuf", f"at most {PROTOBUF_MAX:,} lines TOPIC=FILE:MESSAGE"
-    try:
-        masks.all_parsed(http.masks)
-    except ValueError as error:
-        raise SettingsError(f"http.masks: {error}; expected {masks.EXPECTED}") from None
+    if http.masks:
+        from mqcore.broker.settings import masks  # of those who use it
+
+        try:
+            masks.all_parsed(http.masks)
+        except ValueError as error:
+            raise SettingsError(f"http.masks: {error}; expected {masks.EXPECTED}") from None
     if len(http.unmasked) > PAGE_USERS_MAX or not all(http.unmasked):
         return "http.unmasked", f"at most {PAGE_USERS_MAX} names of users"
     if http.enable and http.page and not is_loopback(http.address[0]) and not (
