@@ -202,14 +202,17 @@ def test_refusals_are_logged_and_counted(user: Caller, guarded: GrpcBroker) -> N
                "a line names code and account")
 
 
-def test_rules_that_change_end_what_waits(guarded: GrpcBroker) -> None:
+def test_rules_that_change_end_what_waits(guarded: GrpcBroker, user: Caller) -> None:
     """A receive that the old rules let in gets no message that comes behind the change."""
     namesrv, account = guarded.process.namesrv_addr, Credentials(*ADMIN)
     with (Admin(namesrv, credentials=account) as admin, calling(guarded.address, *USER) as waiting,
           Producer("senders", namesrv=namesrv, credentials=account) as producer):
         admin.create_topic("watched")
         admin.update_acl(*USER, topic_perms={"watched": "SUB"})
+        assert user.receive("watched", "workers", wait_s=0)[0] == NOTHING_NEW
         waiting.begin("ReceiveMessage", receive_request("watched", "workers", wait_s=20))
+        for _ in range(20):            # by then it waits
+            assert user.receive("watched", "workers", wait_s=0)[0] == NOTHING_NEW
         admin.update_acl(*USER, topic_perms={"orders": "PUB|SUB", "sent": "PUB", "read": "SUB"})
         producer.send(Message("watched", b"not for it"))
         messages, status = waiting.end()

@@ -39,8 +39,8 @@ def test_a_forwarded_message_is_a_dead_letter_once(caller: Caller) -> None:
     handle = handle_of(received(caller, "Failing", "Patient"))
     assert [forward(caller, "Failing", "Patient", handle) for _ in range(3)] == [OK, OK, OK]
     assert caller.ack("Failing", "Patient", handle) == OK
-    letter = received(caller, "%DLQ%Patient", "Undertaker")
-    assert letter["body"] == b"fails for ever"
+    code, (letter,) = caller.receive("%DLQ%Patient", "Undertaker")
+    assert (code, letter["body"]) == (OK, b"fails for ever")
     assert caller.ack("%DLQ%Patient", "Undertaker", handle_of(letter)) == OK
     assert caller.receive("%DLQ%Patient", "Undertaker", wait_s=0) == (NOT_FOUND, [])
     assert caller.receive("Failing", "Patient", wait_s=0) == (NOT_FOUND, [])
