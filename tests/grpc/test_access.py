@@ -209,7 +209,7 @@ def test_rules_that_change_end_what_waits(guarded: GrpcBroker, user: Caller) -> 
           Producer("senders", namesrv=namesrv, credentials=account) as producer):
         admin.create_topic("watched")
         admin.update_acl(*USER, topic_perms={"watched": "SUB"})
-        assert user.receive("watched", "workers", wait_s=0)[0] == NOTHING_NEW
+        assert waiting.receive("watched", "workers", wait_s=0)[0] == NOTHING_NEW
         waiting.begin("ReceiveMessage", receive_request("watched", "workers", wait_s=20))
         for _ in range(20):            # by then it waits
             assert user.receive("watched", "workers", wait_s=0)[0] == NOTHING_NEW
