@@ -163,7 +163,7 @@ def page_trouble(settings: Settings) -> tuple[str, str] | None:
     if not all(map(PROTOBUF_LINE.fullmatch, http.protobuf)) or len(http.protobuf) > PROTOBUF_MAX:
         return "http.protobuf", f"at most {PROTOBUF_MAX:,} lines TOPIC=FILE:MESSAGE"
     if http.masks:
-        from mqcore.broker.settings import masks  # of those who use it
+        from mqcore.broker.settings import masks  # only where it is used
 
         try:
             masks.all_parsed(http.masks)
