@@ -38,13 +38,12 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.ring cimport (
     Ring,
-    ring_claim,
+    ring_claim_or_ask,
     ring_finish,
     ring_is_empty,
     ring_next,
     ring_publish,
     ring_release,
-    ring_wait_for_room,
 )
 from mqcore.shm.segment cimport Segment, doorbell_ring, shm_consumer, shm_producer
 
@@ -371,13 +370,10 @@ cdef class CoordinatorRings:
         cdef Ring* ring = &self.answers[serving]
         cdef bytes payload = answer[4]
         cdef int32_t size = <int32_t>(sizeof(ForwardHead) + len(payload))
-        cdef uint8_t* place = ring_claim(ring, size)
+        cdef uint8_t* place = ring_claim_or_ask(ring, size)
         cdef ForwardHead* head
         if place == NULL:
-            ring_wait_for_room(ring)
-            place = ring_claim(ring, size)
-            if place == NULL:
-                return False
+            return False
         head = <ForwardHead*>place
         memset(head, 0, sizeof(ForwardHead))
         head.connection = answer[0]

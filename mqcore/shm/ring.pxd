@@ -30,6 +30,8 @@ cdef void ring_open_consumer(Ring* ring, RingCursors* cursors, int64_t capacity)
 
 # -- producer: claim, write, commit; publish once for a batch ---------------------------------------
 cdef uint8_t* ring_claim(Ring* ring, int32_t length) noexcept nogil    # NULL: full, unchanged
+# The same; a full ring's consumer rings when there is room.
+cdef uint8_t* ring_claim_or_ask(Ring* ring, int32_t length) noexcept nogil
 cdef void ring_finish(Ring* ring, int32_t kind, int32_t length) noexcept nogil   # <= the claimed
 cdef bint ring_publish(Ring* ring) noexcept nogil          # true: something new for the consumer
 # The same for what was committed up to `position`, where a record ends

@@ -113,6 +113,14 @@ cdef void ring_wait_for_room(Ring* ring) noexcept nogil:
     ring.limit = load_i64_acquire(&ring.cursors.head)
 
 
+cdef uint8_t* ring_claim_or_ask(Ring* ring, int32_t length) noexcept nogil:
+    cdef uint8_t* place = ring_claim(ring, length)
+    if place == NULL:
+        ring_wait_for_room(ring)
+        place = ring_claim(ring, length)
+    return place
+
+
 cdef int32_t ring_next(Ring* ring, uint8_t** record, int32_t* kind) noexcept nogil:
     cdef RingRecord* head
     cdef int64_t index

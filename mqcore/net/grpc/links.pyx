@@ -21,13 +21,12 @@ from mqcore.net.transport.memory cimport memory_give
 from mqcore.net.transport.slots cimport slots_remove
 from mqcore.net.transport.transport cimport KEEP_BYTES, LIFE_OPEN, Connection, Transport, takes_output
 from mqcore.shm.ring cimport (
-    ring_claim,
+    ring_claim_or_ask,
     ring_finish,
     ring_is_empty,
     ring_next,
     ring_publish,
     ring_release,
-    ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring, shm_consumer, shm_producer
 
@@ -128,10 +127,7 @@ cdef bint give_frame(Grpc* g, int32_t i, Connection* c) noexcept nogil:
     memcpy(&head, c.output + c.output_start, sizeof(head))
     while g.remote.sent[i] < length:
         size = min(<int32_t>ANSWER_PART_BYTES, length - g.remote.sent[i])
-        place = ring_claim(&g.remote.answers[i], <int32_t>sizeof(head) + size)
-        if place == NULL:
-            ring_wait_for_room(&g.remote.answers[i])
-            place = ring_claim(&g.remote.answers[i], <int32_t>sizeof(head) + size)
+        place = ring_claim_or_ask(&g.remote.answers[i], <int32_t>sizeof(head) + size)
         if place == NULL:
             return False
         head.part = (PART_NEXT if g.remote.sent[i] > 0 else 0) | (

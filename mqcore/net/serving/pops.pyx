@@ -8,7 +8,7 @@ from mqcore.net.remoting.frames cimport ONEWAY_BIT
 from mqcore.net.remoting.headers cimport read_asker
 from mqcore.net.requests cimport HANDLED, HANDLE_STALL, Asker
 from mqcore.net.serving.peer cimport peer_of, say
-from mqcore.shm.ring cimport ring_claim, ring_finish, ring_publish, ring_wait_for_room
+from mqcore.shm.ring cimport ring_claim_or_ask, ring_finish, ring_publish
 from mqcore.shm.segment cimport doorbell_ring, shm_producer
 from mqcore.wire.codes cimport RESPONSE_SYSTEM_ERROR
 
@@ -20,15 +20,6 @@ cdef bint pops_connect(PopDoor* d, int index) noexcept nogil:
     shm_producer(d.shm, &d.shm.head.pops[index], &d.ring)
     d.gone = <uint64_t*>calloc(d.transport.connection_max, sizeof(uint64_t))
     return d.gone != NULL
-
-
-cdef inline uint8_t* claim(PopDoor* d, int32_t length) noexcept nogil:
-    """NULL: no room."""
-    cdef uint8_t* place = ring_claim(&d.ring, length)
-    if place == NULL:
-        ring_wait_for_room(&d.ring)
-        place = ring_claim(&d.ring, length)
-    return place
 
 
 cdef inline void publish(PopDoor* d) noexcept nogil:
@@ -46,7 +37,8 @@ cdef int pop_frame(PopDoor* d, Connection* c, const Request* request) noexcept n
                 "the request is too large: expected at most 262144 bytes")
         return HANDLED
     pops_say_gone(d)                   # PD1: an end goes before what came later
-    head = <ForwardHead*>claim(d, <int32_t>sizeof(ForwardHead) + request.length)
+    head = <ForwardHead*>ring_claim_or_ask(&d.ring,
+                                           <int32_t>sizeof(ForwardHead) + request.length)
     if head == NULL:
         return HANDLE_STALL
     memset(head, 0, sizeof(ForwardHead))
@@ -73,7 +65,7 @@ cdef void pops_say_gone(PopDoor* d) noexcept nogil:
     cdef ForwardHead* head
     cdef int32_t said = 0
     while said < d.gone_count:
-        head = <ForwardHead*>claim(d, sizeof(ForwardHead))
+        head = <ForwardHead*>ring_claim_or_ask(&d.ring, sizeof(ForwardHead))
         if head == NULL:
             break
         memset(head, 0, sizeof(ForwardHead))

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, uint8_t
 
 from mqcore.layout cimport SLOT_COORDINATOR
-from mqcore.shm.ring cimport Ring, ring_claim, ring_publish, ring_wait_for_room
+from mqcore.shm.ring cimport Ring, ring_claim_or_ask, ring_publish
 from mqcore.shm.segment cimport Shm, doorbell_ring
 
 cdef struct RequestsRing:
@@ -12,11 +12,7 @@ cdef struct RequestsRing:
 
 cdef inline uint8_t* requests_claim(RequestsRing* r, int32_t length) noexcept nogil:
     """NULL: no room."""
-    cdef uint8_t* place = ring_claim(&r.ring, length)
-    if place == NULL:
-        ring_wait_for_room(&r.ring)
-        place = ring_claim(&r.ring, length)
-    return place
+    return ring_claim_or_ask(&r.ring, length)
 
 
 cdef inline void requests_publish(RequestsRing* r) noexcept nogil:

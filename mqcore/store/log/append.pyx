@@ -42,13 +42,12 @@ from mqcore.layout cimport (
 from mqcore.shm.leadership cimport leadership_follows, leadership_leads
 from mqcore.shm.ring cimport (
     Ring,
-    ring_claim,
+    ring_claim_or_ask,
     ring_finish,
     ring_has_room,
     ring_is_empty,
     ring_next,
     ring_release,
-    ring_wait_for_room,
 )
 from mqcore.shm.segment cimport Shm, log_refuses, shm_consumer, shm_producer
 from mqcore.shm.store_clock cimport store_clock_begin, store_clock_turn
@@ -427,14 +426,11 @@ cdef int64_t take(Appender* a, int p) noexcept nogil:
         result_length = sizeof(AppendResult)
         if head.record_count > 1 and kind == APPEND_RECORDS:
             result_length += 8 * head.record_count
-        place = ring_claim(&a.results[p], result_length)
+        place = ring_claim_or_ask(&a.results[p], result_length)
         if place == NULL:
-            ring_wait_for_room(&a.results[p])
-            place = ring_claim(&a.results[p], result_length)
-            if place == NULL:
-                ring.position = before                       # the producer is slow: not our wait
-                a.result_wanted[p] = result_length
-                break
+            ring.position = before                           # the producer is slow: not our wait
+            a.result_wanted[p] = result_length
+            break
         a.result_wanted[p] = 0
         result = <AppendResult*>place
         result.connection = head.connection

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from mqcore.layout cimport APPEND_RECORDS, SLOT_WRITER, AppendHead
 from mqcore.shm.ring cimport (
     Ring,
-    ring_claim,
+    ring_claim_or_ask,
     ring_finish,
     ring_has_room,
     ring_length_max,
@@ -49,12 +49,9 @@ cdef inline bint append_has_room(AppendEnd* e, int32_t bytes) noexcept nogil:
 cdef inline AppendHead* append_claim(AppendEnd* e, int32_t bytes) noexcept nogil:
     """A head of zeros with room for records behind it. NULL: no room, and the writer rings then."""
     cdef int32_t length = <int32_t>sizeof(AppendHead) + bytes
-    cdef AppendHead* head = <AppendHead*>ring_claim(&e.appends, length)
+    cdef AppendHead* head = <AppendHead*>ring_claim_or_ask(&e.appends, length)
     if head == NULL:
-        ring_wait_for_room(&e.appends)
-        head = <AppendHead*>ring_claim(&e.appends, length)
-        if head == NULL:
-            return NULL
+        return NULL
     memset(head, 0, sizeof(AppendHead))
     head.producer_incarnation = e.incarnation
     head.record_count = 1

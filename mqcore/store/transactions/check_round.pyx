@@ -20,11 +20,11 @@ from mqcore.layout cimport (
 )
 from mqcore.shm.ring cimport (
     ring_claim,
+    ring_claim_or_ask,
     ring_finish,
     ring_length_max,
     ring_next,
     ring_release,
-    ring_wait_for_room,
 )
 from mqcore.shm.segment cimport doorbell_ring
 from mqcore.shm.store_clock cimport (
@@ -155,13 +155,10 @@ cdef bint send_check(CheckRound* round, const Flight* flight, const AppendResult
     room = check_room(&record, &notes)
     if room > ring_length_max(&round.checks):
         return True
-    head = <CheckHead*>ring_claim(&round.checks, room)
+    head = <CheckHead*>ring_claim_or_ask(&round.checks, room)
     if head == NULL:
-        ring_wait_for_room(&round.checks)
-        head = <CheckHead*>ring_claim(&round.checks, room)
-        if head == NULL:
-            round.check_room = room
-            return False
+        round.check_room = room
+        return False
     memset(head, 0, sizeof(CheckHead))
     head.name_length = notes.group.value_length
     at = <uint8_t*>head + sizeof(CheckHead)
