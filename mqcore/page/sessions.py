@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from mqcore.page import rendering, words
-from mqcore.page.context import LANGUAGE_COOKIE, Site
+from mqcore.page.context import LANGUAGE_COOKIE, Page, Site
 from mqcore.page.guard import COOKIE, has_token
 
 FORM_BYTES_MAX = 6 << 20               # a message of 4 MiB, its signs escaped
@@ -36,6 +36,18 @@ async def form_of(request: Request, bytes_max: int = FORM_BYTES_MAX) -> dict[str
                               errors="strict"))
     except ValueError as error:
         raise FormError(f"expected a form of at most {FIELDS_MAX} fields in UTF-8") from error
+
+
+async def sent_form(page: Page) -> dict[str, str] | Response:
+    """The fields of a form that a page of this session has sent; else the page of what is wrong."""
+    try:
+        sent = await form_of(page.request)
+    except FormError as error:
+        return page.trouble(HTTPStatus.BAD_REQUEST, str(error))
+    if not has_token(page.session, sent.get("token", "")):
+        return page.trouble(HTTPStatus.FORBIDDEN,
+                            "the form is of another session: load the page again")
+    return sent
 
 
 def local_path(path: str) -> str:

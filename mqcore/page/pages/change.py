@@ -12,9 +12,8 @@ from mqcore.admin.shell.runner import Plan
 from mqcore.page.asking import ERRORS, Answer, code_of, planned, text_of
 from mqcore.page.changes import Change, change, unsafe
 from mqcore.page.context import STATUS, TEXT_MAX, Page
-from mqcore.page.guard import has_token
 from mqcore.page.pages.tasks import begun
-from mqcore.page.sessions import FormError, form_of
+from mqcore.page.sessions import sent_form
 
 WORK_S = 60.0
 
@@ -65,13 +64,9 @@ def _back(page: Page, found: Change, form: dict[str, str]) -> str:
 
 async def _made(page: Page, found: Change) -> Response:
     """Make the change; the audit has a line for it, done or not."""
-    try:
-        sent = await form_of(page.request)
-    except FormError as error:
-        return page.trouble(HTTPStatus.BAD_REQUEST, str(error))
-    if not has_token(page.session, sent.get("token", "")):
-        return page.trouble(HTTPStatus.FORBIDDEN,
-                            "the form is of another session: load the page again")
+    sent = await sent_form(page)
+    if isinstance(sent, Response):
+        return sent
     form = {field.name: sent.get(field.name, "") for field in found.fields}
     plan, trouble = await _planned(page, found, form)
     if plan is None:

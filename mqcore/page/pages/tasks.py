@@ -11,8 +11,7 @@ from mqcore.admin.shell.view import Column, Table, View
 from mqcore.page.asking import Answer
 from mqcore.page.changes import Change
 from mqcore.page.context import TEXT_MAX, Page
-from mqcore.page.guard import has_token
-from mqcore.page.sessions import FormError, form_of
+from mqcore.page.sessions import sent_form
 from mqcore.page.tasks import DONE, RUNNING, Task, TaskRefusedError
 
 ROWS = (
@@ -47,13 +46,9 @@ async def task(page: Page) -> Response:
     if one is None:
         return page.trouble(HTTPStatus.NOT_FOUND, "there is no such task")
     if page.request.method == "POST":
-        try:
-            sent = await form_of(page.request)
-        except FormError as error:
-            return page.trouble(HTTPStatus.BAD_REQUEST, str(error))
-        if not has_token(page.session, sent.get("token", "")):
-            return page.trouble(HTTPStatus.FORBIDDEN,
-                                "the form is of another session: load the page again")
+        sent = await sent_form(page)
+        if isinstance(sent, Response):
+            return sent
         page.site.tasks.cancel(one)
         page.note(f"cancel {one.line}", "done")
         return page.redirect("/task", id=one.id)
