@@ -4,6 +4,9 @@
 # null values, or the ROCKETMQ binary form. Anything beyond that is HEADER_UNUSUAL, not an error: the
 # frame goes to the coordinator, whose reader knows all of remoting.md 5.2.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp
+
+from mqcore.text cimport Literal
 
 cdef enum HeaderResult:
     HEADER_READ = 0
@@ -85,3 +88,14 @@ cdef bint text_i64(const Text* text, int64_t* value) noexcept nogil       # Fals
 cdef bint text_is_true(const Text* text) noexcept nogil
 # Copies a field without its escapes; -1: it would not fit, or is no valid escape. In bytes.
 cdef int32_t text_copy(const Text* text, uint8_t* into, int32_t capacity) noexcept nogil
+
+
+cdef inline const Text* field_value(const SignedFields* fields, Literal name) noexcept nogil:
+    """NULL: absent, or null."""
+    cdef int32_t i
+    cdef const SignedField* one
+    for i in range(fields.count):
+        one = &fields.fields[i]
+        if one.name.length == name.length and memcmp(one.name.start, name.text, name.length) == 0:
+            return &one.value if one.value.length >= 0 else NULL
+    return NULL

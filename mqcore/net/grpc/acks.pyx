@@ -14,6 +14,7 @@ from mqcore.net.grpc.calls cimport (
     say_status,
 )
 from mqcore.net.grpc.methods cimport (
+    METHOD_CHANGE_INVISIBLE,
     STATUS_ILLEGAL_INVISIBLE_TIME,
     STATUS_INTERNAL_SERVER_ERROR,
     STATUS_INVALID_RECEIPT_HANDLE,
@@ -33,7 +34,7 @@ from mqcore.net.grpc.protobuf cimport (
 )
 from mqcore.net.grpc.session cimport session_call
 from mqcore.net.grpc.streams cimport Call
-from mqcore.net.requests cimport HANDLED, HANDLE_DENIED
+from mqcore.net.requests cimport HANDLED, HANDLE_DENIED, HANDLE_FORWARD
 from mqcore.net.transport.transport cimport Connection, connection_find
 from mqcore.store.pop.handles cimport RECEIPT_MAX, Receipt, receipt_parse, receipt_write
 from mqcore.store.pop.journal cimport pop_flush
@@ -157,48 +158,55 @@ cdef int serve_ack(Grpc* g, Connection* c, Call* call, const uint8_t* message,
     return HANDLED
 
 
-cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
-                      int64_t length) noexcept nogil:
+cdef int read_delivery(Grpc* g, Connection* c, Call* call, const uint8_t* message, int64_t length,
+                       DeliveryAsked* a) noexcept nogil:
     cdef PbReader r
-    cdef const uint8_t* group = message
-    cdef const uint8_t* topic = message
     cdef const uint8_t* handle = message
-    cdef int32_t group_length = 0, topic_length = 0, handle_length = 0
-    cdef int64_t invisible_ms = -2
-    cdef Receipt receipt
-    cdef PopQueue* q = NULL
-    cdef PopClaim claim
-    cdef PopClock clock = pop_clock(g)
-    cdef uint8_t text[RECEIPT_MAX]
-    cdef int outcome
+    cdef int32_t handle_length = 0
+    a.group = a.topic = message
+    a.group_length = a.topic_length = 0
+    a.invisible_ms = -2
     pb_open(&r, message, length)
     while pb_next(&r):
         if r.number == 1:
-            read_name(&r, &group, &group_length)
+            read_name(&r, &a.group, &a.group_length)
         elif r.number == 2:
-            read_name(&r, &topic, &topic_length)
+            read_name(&r, &a.topic, &a.topic_length)
         elif r.number == 3 and r.kind == PB_BYTES:
             handle, handle_length = r.bytes, r.length
-        elif r.number == 4:
-            invisible_ms = read_duration(&r)
-    if r.broken or not receipt_parse(handle, handle_length, &receipt):
+        elif r.number == 4 and call.method == METHOD_CHANGE_INVISIBLE:
+            a.invisible_ms = read_duration(&r)
+    if r.broken or not receipt_parse(handle, handle_length, &a.receipt):
         say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "receipt_handle: it is none")
         return HANDLED
-    if not may_consume(g, c, group, group_length, topic, topic_length):
+    if not may_consume(g, c, a.group, a.group_length, a.topic, a.topic_length):
         return HANDLE_DENIED
-    q = pop_find(&g.pops, group, group_length, topic, topic_length, receipt.queue_id)
+    return HANDLE_FORWARD
+
+
+cdef int serve_change(Grpc* g, Connection* c, Call* call, const uint8_t* message,
+                      int64_t length) noexcept nogil:
+    cdef DeliveryAsked a
+    cdef PopQueue* q
+    cdef PopClaim claim
+    cdef PopClock clock = pop_clock(g)
+    cdef uint8_t text[RECEIPT_MAX]
+    cdef int outcome = read_delivery(g, c, call, message, length, &a)
+    if outcome != HANDLE_FORWARD:
+        return outcome
+    q = pop_find(&g.pops, a.group, a.group_length, a.topic, a.topic_length, a.receipt.queue_id)
     if q == NULL:
         say_status(g, call, STATUS_INTERNAL_SERVER_ERROR,
                    "receipt_handle: nothing of that queue was delivered to the group")
         return HANDLED
-    claim.offset, claim.pop_ms, claim.invisible_ms = (receipt.offset, receipt.pop_ms,
-                                                      receipt.invisible_ms)
-    outcome = pop_change(&g.pops, q, &claim, invisible_ms, &clock)
+    claim.offset, claim.pop_ms, claim.invisible_ms = (a.receipt.offset, a.receipt.pop_ms,
+                                                      a.receipt.invisible_ms)
+    outcome = pop_change(&g.pops, q, &claim, a.invisible_ms, &clock)
     if outcome == POP_OK:
-        receipt.pop_ms, receipt.invisible_ms = claim.pop_ms, claim.invisible_ms
+        a.receipt.pop_ms, a.receipt.invisible_ms = claim.pop_ms, claim.invisible_ms
         g.out.length = 0
         put_status(g, 1, STATUS_OK, <const uint8_t*>"OK", 2)
-        pb_put_bytes(&g.out, 2, text, receipt_write(&receipt, text))
+        pb_put_bytes(&g.out, 2, text, receipt_write(&a.receipt, text))
         call_say(call, g.out.start, g.out.length, True)
         note_ack(g, c, call)
     elif outcome == POP_ILLEGAL:

@@ -1,13 +1,13 @@
 """Commands for the coordinator (broker/requests/grpc.py)."""
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcmp
 
+from mqcore.net.grpc.calls cimport REMARK_MAX
 from mqcore.net.grpc.methods cimport METHOD_TELEMETRY
 from mqcore.net.remoting.command cimport command_begin, command_field
 from mqcore.net.serving.handler cimport front_command
 from mqcore.text cimport literal
 from mqcore.wire.codes cimport REQUEST_GRPC_CALL, REQUEST_GRPC_SETTINGS
-from mqcore.wire.header cimport text_i64
+from mqcore.wire.header cimport Text, field_value, text_copy, text_i64
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
 
 
@@ -20,19 +20,13 @@ cdef void ask_with_number(Command* m, Literal name, int64_t value) noexcept nogi
     ask_with(m, name, digits, put_number(digits, value))
 
 
-cdef const Text* said_field(const Said* said, Literal name) noexcept nogil:
-    cdef int32_t i
-    cdef const Text* text
-    for i in range(said.fields.count):
-        text = &said.fields.fields[i].name
-        if text.length == name.length and memcmp(text.start, name.text, name.length) == 0:
-            return &said.fields.fields[i].value
-    return NULL
-
-
 cdef bint said_number(const Said* said, Literal name, int64_t* number) noexcept nogil:
-    cdef const Text* text = said_field(said, name)
+    cdef const Text* text = field_value(&said.fields, name)
     return text != NULL and text_i64(text, number)
+
+
+cdef int32_t said_remark(const Said* said, uint8_t* into) noexcept nogil:
+    return max(text_copy(&said.remark, into, REMARK_MAX), 0) if said.remark.length > 0 else 0
 
 
 cdef int ask(Grpc* g, Connection* c, Call* call, const uint8_t* message,

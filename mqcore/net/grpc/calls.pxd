@@ -117,5 +117,10 @@ cdef PopClock pop_clock(Grpc* g) noexcept nogil
 # bounds).
 cdef bint read_name(const PbReader* r, const uint8_t** name, int32_t* length) noexcept nogil
 cdef int64_t read_duration(const PbReader* r) noexcept nogil
+# Likewise the topic and number of a MessageQueue, the type and text of a FilterExpression.
+cdef void read_message_queue(const PbReader* r, const uint8_t** topic, int32_t* length,
+                             int32_t* queue_id) noexcept nogil
+cdef void read_filter(const PbReader* r, int32_t* type, const uint8_t** text,
+                      int32_t* length) noexcept nogil
 # Of a Timestamp or Duration: its seconds, as they are, and its nanoseconds.
 cdef int64_t read_seconds(const PbReader* r, int64_t* nanos) noexcept nogil

@@ -88,3 +88,24 @@ cdef int64_t read_duration(const PbReader* r) noexcept nogil:
     if not 0 <= seconds <= SECONDS_MAX:
         return -2
     return seconds * 1000 + nanos // 1_000_000
+
+
+cdef void read_message_queue(const PbReader* r, const uint8_t** topic, int32_t* length,
+                             int32_t* queue_id) noexcept nogil:
+    cdef PbReader inner = pb_inside(r)
+    queue_id[0] = 0
+    while pb_next(&inner):
+        if inner.number == 1:
+            read_name(&inner, topic, length)
+        elif inner.number == 2:
+            queue_id[0] = <int32_t>inner.value
+
+
+cdef void read_filter(const PbReader* r, int32_t* type, const uint8_t** text,
+                      int32_t* length) noexcept nogil:
+    cdef PbReader inner = pb_inside(r)
+    while pb_next(&inner):
+        if inner.number == 1:
+            type[0] = <int32_t>inner.value
+        elif inner.number == 2 and inner.kind == PB_BYTES:
+            text[0], length[0] = inner.bytes, inner.length

@@ -3,9 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
+from mqcore.net.grpc.acks cimport DeliveryAsked, read_delivery
 from mqcore.net.grpc.asking cimport ask_with, ask_with_number
-from mqcore.net.grpc.authorization cimport may_consume
-from mqcore.net.grpc.calls cimport DEAD_MAX, DeadLetter, pop_clock, read_name, say_status
+from mqcore.net.grpc.calls cimport DEAD_MAX, DeadLetter, pop_clock, say_status
 from mqcore.net.grpc.methods cimport (
     STATUS_INTERNAL_SERVER_ERROR,
     STATUS_INVALID_RECEIPT_HANDLE,
@@ -14,14 +14,12 @@ from mqcore.net.grpc.methods cimport (
     STATUS_TOO_MANY_REQUESTS,
     status_of,
 )
-from mqcore.net.grpc.protobuf cimport PB_BYTES, PbReader, pb_next, pb_open
 from mqcore.net.grpc.session cimport session_call
 from mqcore.net.remoting.command cimport Command, command_begin
-from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_DENIED
+from mqcore.net.requests cimport GROUP_BYTES_MAX, HANDLED, HANDLE_FORWARD
 from mqcore.net.serving.handler cimport front_command
 from mqcore.net.transport.transport cimport connection_find
 from mqcore.shm.tables cimport name_hash, queue_find, queue_hash
-from mqcore.store.pop.handles cimport Receipt, receipt_parse
 from mqcore.store.pop.pop cimport POP_EXPIRED, POP_OK, POP_STALE, pop_ack, pop_holds
 from mqcore.store.pop.queues cimport pop_find
 from mqcore.store.pop.state cimport PopClock, PopQueue
@@ -133,33 +131,17 @@ cdef void dead_letter_told(Grpc* g, int32_t opaque, int32_t code) noexcept nogil
 
 cdef int serve_forward(Grpc* g, Connection* c, Call* call, const uint8_t* message,
                        int64_t length) noexcept nogil:
-    cdef PbReader r
-    cdef const uint8_t* group = message
-    cdef const uint8_t* topic = message
-    cdef const uint8_t* handle = message
-    cdef int32_t group_length = 0, topic_length = 0, handle_length = 0
-    cdef Receipt receipt
+    cdef DeliveryAsked a
     cdef PopQueue* q
     cdef PopClock clock = pop_clock(g)
     cdef DeadLetter* one
     cdef int64_t position
-    cdef int outcome
-    pb_open(&r, message, length)
-    while pb_next(&r):
-        if r.number == 1:
-            read_name(&r, &group, &group_length)
-        elif r.number == 2:
-            read_name(&r, &topic, &topic_length)
-        elif r.number == 3 and r.kind == PB_BYTES:
-            handle, handle_length = r.bytes, r.length
-    if r.broken or not receipt_parse(handle, handle_length, &receipt):
-        say_status(g, call, STATUS_INTERNAL_SERVER_ERROR, "receipt_handle: it is none")
-        return HANDLED
-    if not may_consume(g, c, group, group_length, topic, topic_length):
-        return HANDLE_DENIED
-    q = pop_find(&g.pops, group, group_length, topic, topic_length, receipt.queue_id)
+    cdef int outcome = read_delivery(g, c, call, message, length, &a)
+    if outcome != HANDLE_FORWARD:
+        return outcome
+    q = pop_find(&g.pops, a.group, a.group_length, a.topic, a.topic_length, a.receipt.queue_id)
     outcome = POP_EXPIRED if q == NULL else pop_holds(
-        &g.pops, q, receipt.offset, receipt.pop_ms, receipt.invisible_ms, &clock)
+        &g.pops, q, a.receipt.offset, a.receipt.pop_ms, a.receipt.invisible_ms, &clock)
     if outcome == POP_STALE:
         say_status(g, call, STATUS_OK, "OK")                 # settled, by an earlier request mostly
         return HANDLED
@@ -168,18 +150,19 @@ cdef int serve_forward(Grpc* g, Connection* c, Call* call, const uint8_t* messag
                    else STATUS_INTERNAL_SERVER_ERROR, "receipt_handle: no delivery has it, or its time is over")
         return HANDLED
     one = free_place(g)
-    if one == NULL or is_under_way(g, q, receipt.offset):
+    if one == NULL or is_under_way(g, q, a.receipt.offset):
         say_status(g, call, STATUS_TOO_MANY_REQUESTS, "the message, or too many others, are on their way there")
         return HANDLED
-    position = position_of(g, queue_find(g.shm, topic, topic_length, receipt.queue_id, queue_hash(
-        name_hash(topic, topic_length, 0), receipt.queue_id)), receipt.offset)               # GD2
+    position = position_of(g, queue_find(
+        g.shm, a.topic, a.topic_length, a.receipt.queue_id, queue_hash(
+            name_hash(a.topic, a.topic_length, 0), a.receipt.queue_id)), a.receipt.offset)       # GD2
     if position < 0:                   # retention has deleted it: there is nothing to keep
-        pop_ack(&g.pops, q, receipt.offset, receipt.pop_ms, receipt.invisible_ms, &clock)
+        pop_ack(&g.pops, q, a.receipt.offset, a.receipt.pop_ms, a.receipt.invisible_ms, &clock)
         say_status(g, call, STATUS_MESSAGE_NOT_FOUND, "the message is deleted")
         return HANDLED
     one.call = call.id
-    one.queue_id = receipt.queue_id
-    one.offset = receipt.offset
-    one.pop_ms = receipt.pop_ms
-    one.invisible_ms = receipt.invisible_ms
-    return begin(g, c, one, group, group_length, topic, topic_length, position)
+    one.queue_id = a.receipt.queue_id
+    one.offset = a.receipt.offset
+    one.pop_ms = a.receipt.pop_ms
+    one.invisible_ms = a.receipt.invisible_ms
+    return begin(g, c, one, a.group, a.group_length, a.topic, a.topic_length, position)

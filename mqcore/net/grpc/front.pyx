@@ -9,7 +9,7 @@ from mqcore.atomics cimport load_i32_acquire
 from mqcore.layout cimport PROPERTIES_LENGTH_MAX
 from mqcore.net.grpc.acks cimport serve_ack, serve_change
 from mqcore.net.grpc.answers cimport call_end, call_say
-from mqcore.net.grpc.asking cimport ask
+from mqcore.net.grpc.asking cimport ask, said_remark
 from mqcore.net.grpc.authorization cimport authorize
 from mqcore.net.grpc.calls cimport LEAVING_MAX, REMARK_MAX, Grpc, say_status, say_status_bytes
 from mqcore.net.grpc.dead_letters cimport (
@@ -94,7 +94,6 @@ from mqcore.wire.codes cimport (
     RESPONSE_SUCCESS,
     RESPONSE_SYSTEM_BUSY,
 )
-from mqcore.wire.header cimport text_copy
 from mqcore.net.grpc.questions cimport ask_for_stacks, ask_to_consume
 from mqcore.net.grpc.transactions cimport ask_producer, serve_end_transaction
 from mqcore.net.grpc.turns cimport (
@@ -191,16 +190,13 @@ cdef int32_t role_asked(int32_t code) noexcept nogil:
 
 cdef void say_refusal(Grpc* g, Call* call, const Said* said) noexcept nogil:
     cdef uint8_t remark[REMARK_MAX]
-    cdef int32_t length = 0
-    if said.remark.length > 0:
-        length = max(text_copy(&said.remark, remark, REMARK_MAX), 0)
     if call.method == METHOD_TELEMETRY and said.header.code == RESPONSE_NO_PERMISSION:
         call_end(call, GRPC_PERMISSION_DENIED, "the account has no permission for what the settings name")
         return
     if call.method == METHOD_TELEMETRY and said.header.code != RESPONSE_SYSTEM_BUSY:
         call_end(call, GRPC_INVALID_ARGUMENT, "the settings are not taken")
         return
-    say_status_bytes(g, call, status_of(said.header.code), remark, length)
+    say_status_bytes(g, call, status_of(said.header.code), remark, said_remark(said, remark))
     if method_streams(call.method):
         call_answered(call)
 
@@ -253,8 +249,9 @@ cdef void say_frame(void* self, Connection* c, const uint8_t* frame, int64_t len
 
 # -- requests ----------------------------------------------------------------------------------------
 
-cdef int say_denied(Grpc* g, Call* call, int how) noexcept nogil:
-    """how: a GrpcStatus, for a call that streams."""
+cdef int say_denied(Grpc* g, Connection* c, Call* call, int64_t bytes, int how) noexcept nogil:
+    """bytes: of the request; how: a GrpcStatus, for a call that streams."""
+    front_refused(g.handler, c, bytes, call.method == METHOD_SEND_MESSAGE)
     if method_streams(call.method):
         call_end(call, how, g.denied)
     elif call.method == METHOD_RECEIVE_MESSAGE:
@@ -276,8 +273,7 @@ cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
         return HANDLED
     result = authorize(g, c, call)
     if result == HANDLE_DENIED:
-        front_refused(g.handler, c, length, call.method == METHOD_SEND_MESSAGE)
-        return say_denied(g, call, GRPC_UNAUTHENTICATED)
+        return say_denied(g, c, call, length, GRPC_UNAUTHENTICATED)
     if result != HANDLE_FORWARD:
         return result
     if g.handler.sends.appends.slave and call.method != METHOD_TELEMETRY and (
@@ -288,10 +284,7 @@ cdef int serve(void* top, Connection* c, Call* call, const uint8_t* message,
     if call.method == METHOD_TELEMETRY:
         return serve_telemetry(g, c, call, message, length)
     result = serve_method(g, c, call, message, length)
-    if result == HANDLE_DENIED:
-        front_refused(g.handler, c, length, call.method == METHOD_SEND_MESSAGE)
-        return say_denied(g, call, GRPC_PERMISSION_DENIED)
-    return result
+    return say_denied(g, c, call, length, GRPC_PERMISSION_DENIED) if result == HANDLE_DENIED else result
 
 
 cdef int serve_telemetry(Grpc* g, Connection* c, Call* call, const uint8_t* message,

@@ -5,14 +5,14 @@ from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from mqcore.net.grpc.calls cimport pop_clock
-from mqcore.net.grpc.remote_answers cimport remote_text, reply_close, reply_open, say_remote
+from mqcore.net.grpc.remote_answers cimport reply_close, reply_open, say_remote
 from mqcore.net.remoting.reply cimport Reply, reply_body
 from mqcore.store.pop.messages cimport committed_of, message_at, message_due
 from mqcore.store.pop.queues cimport is_named
 from mqcore.store.pop.state cimport READY_AGAIN, PopClock, PopMessage, PopQueue
 from mqcore.text cimport literal
 from mqcore.wire.codes cimport RESPONSE_SUCCESS, RESPONSE_SYSTEM_ERROR
-from mqcore.wire.header cimport Text
+from mqcore.wire.header cimport Text, field_value
 
 
 cdef bint is_wanted(const PopQueue* q, const Text* group, const Text* topic) noexcept nogil:
@@ -73,8 +73,8 @@ cdef bytes listed(Grpc* g, const Text* group, const Text* topic):
 
 
 cdef void list_pops(Grpc* g, const RemoteAsker* asker) noexcept nogil:
-    cdef const Text* group = remote_text(g, literal("consumerGroup"))
-    cdef const Text* topic = remote_text(g, literal("topic"))
+    cdef const Text* group = field_value(&g.remote.fields, literal("consumerGroup"))
+    cdef const Text* topic = field_value(&g.remote.fields, literal("topic"))
     with gil:
         say_list(g, asker, group, topic)
 

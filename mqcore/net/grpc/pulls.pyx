@@ -3,12 +3,14 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, strlen
 
 from mqcore.net.grpc.answers cimport call_say
-from mqcore.net.grpc.asking cimport said_number
+from mqcore.net.grpc.asking cimport said_number, said_remark
 from mqcore.net.grpc.authorization cimport may_consume
 from mqcore.net.grpc.calls cimport (
     REMARK_MAX,
     put_status,
     read_duration,
+    read_filter,
+    read_message_queue,
     read_name,
     say_status,
     say_status_bytes,
@@ -48,7 +50,6 @@ from mqcore.wire.codes cimport (
     RESPONSE_PULL_OFFSET_MOVED,
     RESPONSE_PULL_RETRY_IMMEDIATELY,
 )
-from mqcore.wire.header cimport text_copy
 
 cdef enum:
     PULL_BATCH_MAX = 32
@@ -57,9 +58,10 @@ cdef enum:
 
 
 cdef bint read_pull_message(PullRequest* pull, PbReader r, int64_t* poll_ms) noexcept nogil:
-    cdef PbReader inner
-    cdef const uint8_t* name
-    cdef int32_t length
+    """A name that is too long is cut; its length is not."""
+    cdef const uint8_t* group = <const uint8_t*>""
+    cdef const uint8_t* topic = group
+    cdef int32_t kind = 0
     cdef Literal sql = literal("SQL92")
     pull.group_length = pull.topic_length = pull.queue_id = 0
     pull.offset = pull.count_max = 0
@@ -68,32 +70,22 @@ cdef bint read_pull_message(PullRequest* pull, PbReader r, int64_t* poll_ms) noe
     poll_ms[0] = 0
     while pb_next(&r):
         if r.number == 1:
-            read_name(&r, &name, &length)
-            pull.group_length = length
-            memcpy(pull.group, name, min(length, <int32_t>GROUP_BYTES_MAX))
+            read_name(&r, &group, &pull.group_length)
         elif r.number == 2:
-            inner = pb_inside(&r)
-            while pb_next(&inner):
-                if inner.number == 1:
-                    read_name(&inner, &name, &length)
-                    pull.topic_length = length
-                    memcpy(pull.topic, name, min(length, <int32_t>TOPIC_BYTES_MAX))
-                elif inner.number == 2:
-                    pull.queue_id = <int32_t>inner.value
+            read_message_queue(&r, &topic, &pull.topic_length, &pull.queue_id)
         elif r.number == 3:
             pull.offset = <int64_t>r.value
         elif r.number == 4:
             pull.count_max = <int32_t>r.value
         elif r.number == 5:
-            inner = pb_inside(&r)
-            while pb_next(&inner):
-                if inner.number == 1 and inner.value == SQL_TYPE:
-                    pull.filter_type.start = <const uint8_t*>sql.text
-                    pull.filter_type.length = sql.length
-                elif inner.number == 2 and inner.kind == PB_BYTES:
-                    pull.filter.start, pull.filter.length = inner.bytes, inner.length
+            read_filter(&r, &kind, &pull.filter.start, &pull.filter.length)
         elif r.number == 6:
             poll_ms[0] = read_duration(&r)
+    memcpy(pull.group, group, min(pull.group_length, <int32_t>GROUP_BYTES_MAX))
+    memcpy(pull.topic, topic, min(pull.topic_length, <int32_t>TOPIC_BYTES_MAX))
+    if kind == SQL_TYPE:
+        pull.filter_type.start = <const uint8_t*>sql.text
+        pull.filter_type.length = sql.length
     return not r.broken
 
 
@@ -175,10 +167,8 @@ cdef void answer_pull_message(Grpc* g, Call* call, const PullAnswer* answer) noe
 cdef void pull_told(Grpc* g, Call* call, const Said* said) noexcept nogil:
     cdef uint8_t remark[REMARK_MAX]
     cdef int32_t code = pull_status(said.header.code)
-    cdef int32_t length = 0
+    cdef int32_t length = said_remark(said, remark)
     cdef int64_t next_offset
-    if said.remark.length > 0:
-        length = max(text_copy(&said.remark, remark, REMARK_MAX), 0)
     if not said_number(said, literal("nextBeginOffset"), &next_offset):
         say_status_bytes(g, call, code, remark, length)
         return

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore.layout cimport TOPIC_LENGTH_MAX
 from mqcore.net.grpc.answers cimport call_say
-from mqcore.net.grpc.asking cimport ask_with, said_field
+from mqcore.net.grpc.asking cimport ask_with
 from mqcore.net.grpc.authorization cimport may_publish
 from mqcore.net.grpc.calls cimport put_status, read_name, say_status
 from mqcore.net.grpc.methods cimport STATUS_ILLEGAL_TOPIC, STATUS_INTERNAL_SERVER_ERROR, STATUS_OK
@@ -14,7 +14,7 @@ from mqcore.net.serving.handler cimport front_command
 from mqcore.net.serving.recall_handles cimport HANDLE_MAX
 from mqcore.text cimport literal
 from mqcore.wire.codes cimport REQUEST_RECALL_MESSAGE
-from mqcore.wire.header cimport Text, text_copy
+from mqcore.wire.header cimport Text, field_value, text_copy
 
 cdef enum:
     ID_MAX = 512                       # bytes of a message id
@@ -49,7 +49,7 @@ cdef int serve_recall(Grpc* g, Connection* c, Call* call, const uint8_t* message
 
 cdef void recall_told(Grpc* g, Call* call, const Said* said) noexcept nogil:
     cdef uint8_t id[ID_MAX]
-    cdef const Text* text = said_field(said, literal("msgId"))
+    cdef const Text* text = field_value(&said.fields, literal("msgId"))
     cdef int32_t length = max(text_copy(text, id, ID_MAX), 0) if text != NULL else 0
     g.out.length = 0
     put_status(g, 1, STATUS_OK, <const uint8_t*>"OK", 2)

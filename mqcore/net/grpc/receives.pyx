@@ -20,6 +20,8 @@ from mqcore.net.grpc.calls cimport (
     pop_clock,
     put_status,
     read_duration,
+    read_filter,
+    read_message_queue,
     read_name,
     wait_most,
 )
@@ -103,7 +105,7 @@ cdef enum:
 # -- what is asked -----------------------------------------------------------------------------------
 
 cdef bint read_receive(Asked* a, const uint8_t* message, int64_t length) noexcept nogil:
-    cdef PbReader r, inner
+    cdef PbReader r
     a.group = a.topic = a.filter = a.attempt_id = message
     a.group_length = a.topic_length = a.filter_length = a.attempt_length = 0
     a.queue_id = -1
@@ -115,20 +117,9 @@ cdef bint read_receive(Asked* a, const uint8_t* message, int64_t length) noexcep
         if r.number == 1:
             read_name(&r, &a.group, &a.group_length)
         elif r.number == 2:
-            inner = pb_inside(&r)
-            a.queue_id = 0
-            while pb_next(&inner):
-                if inner.number == 1:
-                    read_name(&inner, &a.topic, &a.topic_length)
-                elif inner.number == 2:
-                    a.queue_id = <int32_t>inner.value
+            read_message_queue(&r, &a.topic, &a.topic_length, &a.queue_id)
         elif r.number == 3:
-            inner = pb_inside(&r)
-            while pb_next(&inner):
-                if inner.number == 1:
-                    a.filter_type = <int32_t>inner.value
-                elif inner.number == 2 and inner.kind == PB_BYTES:
-                    a.filter, a.filter_length = inner.bytes, inner.length
+            read_filter(&r, &a.filter_type, &a.filter, &a.filter_length)
         elif r.number == 4:
             a.batch = <int32_t>r.value
         elif r.number == 5:
@@ -347,7 +338,7 @@ cdef int32_t look(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked* a
         return 0
     pair.used_ms = g.door.transport.steady_ms
     if s == NULL:
-        remote_begin(g, pair)
+        remote_begin(g, pair, a)
     if a.renew and s.pop_client == NO_CLIENT:
         s.pop_client = pop_client_open(&g.pops)
     batch.client = s.pop_client if a.renew else NO_CLIENT
@@ -386,7 +377,7 @@ cdef int32_t look_ahead(Grpc* g, Pair* pair, const Asked* a) noexcept nogil:
     cdef int64_t end
     if not match_of(g, a, &wanted):
         return -1
-    remote_begin(g, pair)
+    remote_begin(g, pair, a)
     portion.replays = False
     claim.attempts = 1
     claim.pop_ms = 0

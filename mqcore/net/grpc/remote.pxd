@@ -64,3 +64,5 @@ cdef struct Remote:
     int64_t pop_ms
     int64_t rest
     Pair* pair
+    int64_t invisible_ms
+    bint fifo

@@ -10,7 +10,6 @@ from mqcore.net.grpc.calls cimport pop_clock
 from mqcore.net.grpc.remote cimport REMOTE_ACKS_MAX, Remote, RemoteAck
 from mqcore.net.grpc.remote_answers cimport (
     REMOTE_FIELDS_ROOM,
-    remote_text,
     reply_close,
     reply_open,
     say_remote,
@@ -38,7 +37,7 @@ from mqcore.wire.codes cimport (
     RESPONSE_SYSTEM_ERROR,
     RESPONSE_TOPIC_NOT_EXIST,
 )
-from mqcore.wire.header cimport Text, text_i64
+from mqcore.wire.header cimport Text, field_value, text_i64
 
 cdef enum:
     BATCH_ACKS_MAX = 4096              # entries of a batch
@@ -76,12 +75,12 @@ cdef void no_queue(Grpc* g, RemoteAck* one, const uint8_t* topic, int32_t length
 
 cdef void serve_remote_ack(Grpc* g, const RemoteAsker* asker, bint changes) noexcept nogil:
     cdef RemoteAck* one = new_ack(g, asker)
-    cdef const Text* group = remote_text(g, literal("consumerGroup"))
-    cdef const Text* topic = remote_text(g, literal("topic"))
-    cdef const Text* handle = remote_text(g, literal("extraInfo"))
-    cdef const Text* queue_text = remote_text(g, literal("queueId"))
-    cdef const Text* offset_text = remote_text(g, literal("offset"))
-    cdef const Text* invisible_text = remote_text(g, literal("invisibleTime"))
+    cdef const Text* group = field_value(&g.remote.fields, literal("consumerGroup"))
+    cdef const Text* topic = field_value(&g.remote.fields, literal("topic"))
+    cdef const Text* handle = field_value(&g.remote.fields, literal("extraInfo"))
+    cdef const Text* queue_text = field_value(&g.remote.fields, literal("queueId"))
+    cdef const Text* offset_text = field_value(&g.remote.fields, literal("offset"))
+    cdef const Text* invisible_text = field_value(&g.remote.fields, literal("invisibleTime"))
     cdef int64_t queue_id, offset, invisible_ms = 0
     cdef Receipt receipt
     cdef PopQueue* q

@@ -10,7 +10,7 @@ from mqcore.net.transport.transport cimport Connection
 from mqcore.store.pop.pop cimport PopClaim
 from mqcore.store.record cimport RecordHead, RecordView
 from mqcore.text cimport Literal
-from mqcore.wire.header cimport Header, Text
+from mqcore.wire.header cimport Header
 
 cdef enum:
     REMOTE_FIELDS_ROOM = 512           # of an answer, beside its offsets
@@ -25,8 +25,6 @@ cdef void link_gone(Grpc* g, const Connection* c) noexcept nogil
 # -- requests
 # A frame without its length word; False: its header is not of the usual form.
 cdef bint read_frame(Grpc* g, const uint8_t* frame, int32_t length, Header* header) noexcept nogil
-# A field of the frame that was read last; NULL: absent.
-cdef const Text* remote_text(Grpc* g, Literal name) noexcept nogil
 # Of PopMessageRequestHeader; what is wrong, NULL: nothing.
 cdef const char* read_pop(Grpc* g, Asked* a) noexcept nogil
 cdef RemoteAsker asker_of(const Call* call) noexcept nogil
@@ -38,11 +36,11 @@ cdef bint reply_open(Grpc* g, const RemoteAsker* asker, Reply* r, int32_t code, 
 cdef void reply_close(Grpc* g, Reply* r, int32_t body_length) noexcept nogil
 cdef void say_remote(Grpc* g, const RemoteAsker* asker, int32_t code, const char* remark) noexcept nogil
 # The messages of look_ahead (receives.pxd).
-cdef void say_peeked(Grpc* g, const RemoteAsker* asker, const Asked* a) noexcept nogil
+cdef void say_peeked(Grpc* g, const RemoteAsker* asker) noexcept nogil
 cdef void say_notified(Grpc* g, const RemoteAsker* asker, bint has, bint full) noexcept nogil
 
 # -- of a receive (receives.pxd)
-cdef void remote_begin(Grpc* g, Pair* pair) noexcept nogil
+cdef void remote_begin(Grpc* g, Pair* pair, const Asked* a) noexcept nogil
 cdef bint remote_message(Grpc* g, const uint8_t* record, const RecordView* view,
                          const RecordHead* head, const PopClaim* claim) noexcept nogil
 cdef void remote_found(Grpc* g, const Call* call) noexcept nogil

@@ -60,7 +60,14 @@ from mqcore.wire.codes cimport (
     RESPONSE_TOPIC_NOT_EXIST,
 )
 from mqcore.wire.digits cimport NUMBER_LENGTH_MAX, put_number
-from mqcore.wire.header cimport HEADER_READ, header_read_all, text_i64, text_is_true
+from mqcore.wire.header cimport (
+    HEADER_READ,
+    Text,
+    field_value,
+    header_read_all,
+    text_i64,
+    text_is_true,
+)
 
 cdef enum:
     REMOTE_HELD_MAX = 100_000          # requests that wait
@@ -101,26 +108,16 @@ cdef void link_gone(Grpc* g, const Connection* c) noexcept nogil:
 
 # -- what is asked -----------------------------------------------------------------------------------
 
-cdef const Text* remote_text(Grpc* g, Literal name) noexcept nogil:
-    cdef int32_t i
-    for i in range(g.remote.fields.count):
-        if g.remote.fields.fields[i].name.length == name.length and memcmp(
-                g.remote.fields.fields[i].name.start, name.text, name.length) == 0:
-            return (&g.remote.fields.fields[i].value
-                    if g.remote.fields.fields[i].value.length >= 0 else NULL)
-    return NULL
-
-
 cdef bint remote_number(Grpc* g, Literal name, int64_t* value) noexcept nogil:
     """False: it is there and no number; an absent one leaves `value` unchanged."""
-    cdef const Text* text = remote_text(g, name)
+    cdef const Text* text = field_value(&g.remote.fields, name)
     return text == NULL or text_i64(text, value)
 
 
 cdef int32_t remote_name(Grpc* g, Literal name,
                          const uint8_t** start) noexcept nogil:
     """Its bytes; 0: absent, or with escapes, which no name has."""
-    cdef const Text* text = remote_text(g, name)
+    cdef const Text* text = field_value(&g.remote.fields, name)
     start[0] = <const uint8_t*>""
     if text == NULL or text.escaped:
         return 0
@@ -129,7 +126,7 @@ cdef int32_t remote_name(Grpc* g, Literal name,
 
 
 cdef bint remote_true(Grpc* g, Literal name) noexcept nogil:
-    cdef const Text* text = remote_text(g, name)
+    cdef const Text* text = field_value(&g.remote.fields, name)
     return text != NULL and text_is_true(text)
 
 
@@ -168,10 +165,10 @@ cdef const char* read_pop(Grpc* g, Asked* a) noexcept nogil:
     a.poll_ms = min(max(a.poll_ms, <int64_t>0), <int64_t>REMOTE_POLL_MAX_MS)
     a.filter = <const uint8_t*>"*"
     a.filter_length = 1
-    text = remote_text(g, literal("exp"))
+    text = field_value(&g.remote.fields, literal("exp"))
     if text != NULL and text.length > 0:
         a.filter, a.filter_length, a.filter_escaped = text.start, text.length, text.escaped
-        text = remote_text(g, literal("expType"))
+        text = field_value(&g.remote.fields, literal("expType"))
         if text != NULL and text.length > 0 and not is_literal(text.start, text.length, "TAG"):
             a.filter_type = 2          # its group's subscription has it
     return NULL
@@ -227,7 +224,7 @@ cdef RemoteAsker asker_of(const Call* call) noexcept nogil:
     return asker
 
 
-cdef void remote_begin(Grpc* g, Pair* pair) noexcept nogil:
+cdef void remote_begin(Grpc* g, Pair* pair, const Asked* a) noexcept nogil:
     if g.remote.body.capacity > BODY_KEEP_BYTES:
         pb_close(&g.remote.body)
     g.remote.body.length = 0
@@ -235,6 +232,8 @@ cdef void remote_begin(Grpc* g, Pair* pair) noexcept nogil:
     g.remote.message_count = 0
     g.remote.pop_ms = 0
     g.remote.pair = pair
+    g.remote.invisible_ms = a.invisible_ms
+    g.remote.fifo = pair.fifo or a.order
 
 
 cdef bint remote_message(Grpc* g, const uint8_t* record, const RecordView* view,
@@ -317,7 +316,7 @@ cdef void put_pop_fields(Grpc* g, Reply* r, int64_t pop_ms, int64_t invisible_ms
 
 
 cdef void say_pop(Grpc* g, const RemoteAsker* asker, int32_t code, const char* remark,
-                  const Asked* a, bint fifo) noexcept nogil:
+                  int64_t invisible_ms, bint fifo) noexcept nogil:
     """An answer to POP_MESSAGE, with the messages that were found."""
     cdef Remote* m = &g.remote
     cdef uint8_t infos[REMOTE_BATCH_MAX * OFFSET_ROOM]
@@ -327,7 +326,7 @@ cdef void say_pop(Grpc* g, const RemoteAsker* asker, int32_t code, const char* r
     if not reply_open(g, asker, &r, code, remark,
                       m.body.length + REMOTE_FIELDS_ROOM + 3 * REMOTE_BATCH_MAX * OFFSET_ROOM):
         return
-    put_pop_fields(g, &r, m.pop_ms, a.invisible_ms, REVIVE_QUEUE_FIFO if fifo else 0, m.rest)
+    put_pop_fields(g, &r, m.pop_ms, invisible_ms, REVIVE_QUEUE_FIFO if fifo else 0, m.rest)
     for what in range(3 if fifo else 2):
         length = put_infos(m, what, infos)
         if what == 0:
@@ -342,22 +341,18 @@ cdef void say_pop(Grpc* g, const RemoteAsker* asker, int32_t code, const char* r
     reply_close(g, &r, <int32_t>m.body.length)
 
 
-cdef void say_peeked(Grpc* g, const RemoteAsker* asker, const Asked* a) noexcept nogil:
+cdef void say_peeked(Grpc* g, const RemoteAsker* asker) noexcept nogil:
     g.remote.rest = left_of(g, g.remote.pair) - g.remote.message_count
     if g.remote.message_count > 0:
-        say_pop(g, asker, RESPONSE_SUCCESS, "FOUND", a, False)
+        say_pop(g, asker, RESPONSE_SUCCESS, "FOUND", g.remote.invisible_ms, False)
     else:
-        say_pop(g, asker, RESPONSE_PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", a, False)
+        say_pop(g, asker, RESPONSE_PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", g.remote.invisible_ms, False)
 
 
 cdef void remote_found(Grpc* g, const Call* call) noexcept nogil:
-    cdef Asked a
     cdef RemoteAsker asker = asker_of(call)
-    cdef Header header
-    read_frame(g, call.input, <int32_t>call.input_length, &header)
-    read_pop(g, &a)
     g.remote.rest = left_of(g, g.remote.pair)
-    say_pop(g, &asker, RESPONSE_SUCCESS, "FOUND", &a, g.remote.pair.fifo or a.order)
+    say_pop(g, &asker, RESPONSE_SUCCESS, "FOUND", g.remote.invisible_ms, g.remote.fifo)
 
 
 cdef int32_t code_of_status(int32_t status) noexcept nogil:
@@ -377,7 +372,6 @@ cdef int32_t code_of_status(int32_t status) noexcept nogil:
 cdef void remote_refuse(Grpc* g, const Call* call, int32_t status, const char* text) noexcept nogil:
     cdef RemoteAsker asker = asker_of(call)
     cdef int32_t code = code_of_status(status)
-    cdef Asked a
     if code != RESPONSE_POLLING_TIMEOUT and code != RESPONSE_POLLING_FULL:
         say_remote(g, &asker, code, text)
         return
@@ -386,8 +380,7 @@ cdef void remote_refuse(Grpc* g, const Call* call, int32_t status, const char* t
         return
     g.remote.body.length = g.remote.message_count = 0
     g.remote.pop_ms = g.remote.rest = 0
-    a.invisible_ms = 0
-    say_pop(g, &asker, code, "NO_MESSAGE_IN_QUEUE", &a, False)
+    say_pop(g, &asker, code, "NO_MESSAGE_IN_QUEUE", 0, False)
 
 
 cdef void say_notified(Grpc* g, const RemoteAsker* asker, bint has, bint full) noexcept nogil:

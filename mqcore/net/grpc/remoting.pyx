@@ -127,7 +127,7 @@ cdef int look_remote(Grpc* g, Connection* c, Call* call, Pair* pair, const Asked
         known[0] = count >= 0
         if known[0]:
             asker = asker_of(call)
-            say_peeked(g, &asker, a)
+            say_peeked(g, &asker)
         return known[0]
     return look(g, c, call, pair, a, known) > 0
 

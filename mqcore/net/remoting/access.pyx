@@ -75,6 +75,7 @@ from mqcore.wire.header cimport (
     SEND_TOPIC,
     SignedField,
     Text,
+    field_value,
     header_read_all,
     text_copy,
 )
@@ -111,7 +112,7 @@ cdef inline uint8_t* put_plain(uint8_t* at, const uint8_t* text, int32_t length,
 
 cdef void keep_refusal(AccessGuard* g, const Connection* c, const Request* request, int32_t reason,
                        const uint8_t* name, int32_t length) noexcept nogil:
-    cdef const Text* key = field(g, literal("AccessKey"))
+    cdef const Text* key = field_value(&g.fields, literal("AccessKey"))
     cdef Text none
     none.start = NULL
     none.length = 0
@@ -168,17 +169,6 @@ cdef int access_refuse(AccessGuard* g, Connection* c, const Request* request, in
 
 
 # -- signatures --------------------------------------------------------------------------------------
-
-cdef const Text* field(const AccessGuard* g, Literal name) noexcept nogil:
-    """Its value, or NULL when it is absent or null."""
-    cdef int32_t i
-    cdef const SignedField* one
-    for i in range(g.fields.count):
-        one = &g.fields.fields[i]
-        if one.name.length == name.length and memcmp(one.name.start, name.text, name.length) == 0:
-            return &one.value if one.value.length >= 0 else NULL
-    return NULL
-
 
 cdef void add_escaped(Hmac* hmac, const Text* value) noexcept nogil:
     """In pieces that end between two escapes; a pair of them stays together."""
@@ -359,7 +349,7 @@ cdef int check_send(AccessGuard* g, Connection* c, const Request* request) noexc
                                                ACCESS_SUB):
         return refuse_topic(g, c, request, topic, length)
     # of the older form stock asks for a field that no client sends
-    group_text = (field(g, literal("group")) if request.header.code == REQUEST_SEND_MESSAGE
+    group_text = (field_value(&g.fields, literal("group")) if request.header.code == REQUEST_SEND_MESSAGE
                   else &fields[SEND_PRODUCER_GROUP])
     if group_text == NULL or group_text.length < 0:
         return HANDLE_FORWARD
@@ -390,8 +380,8 @@ cdef int check_pull(AccessGuard* g, Connection* c, const Request* request) noexc
 cdef int check_pop(AccessGuard* g, Connection* c, const Request* request) noexcept nogil:
     """A request with its names in the body is for administrators: acks of a proxy, the list of all."""
     cdef const AccessTable* table = g.access.table
-    cdef const Text* topic_text = field(g, literal("topic"))
-    cdef const Text* group_text = field(g, literal("consumerGroup"))
+    cdef const Text* topic_text = field_value(&g.fields, literal("topic"))
+    cdef const Text* group_text = field_value(&g.fields, literal("consumerGroup"))
     cdef uint8_t topic[ACCESS_NAME_BYTES_MAX]
     cdef uint8_t group[ACCESS_NAME_BYTES_MAX]
     cdef int32_t length = name_of(topic_text, topic) if topic_text != NULL else 0
@@ -449,7 +439,7 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
     if request.passed or request.unusual or c.begun:
         return HANDLE_FORWARD
     decided = is_decided_here(request)
-    key = field(g, literal("AccessKey"))
+    key = field_value(&g.fields, literal("AccessKey"))
     length = name_of(key, name) if key != NULL else 0
     if length == 0:
         return access_refuse(g, c, request, ACCESS_NO_KEY, name, 0)
@@ -469,7 +459,7 @@ cdef int access_check(AccessGuard* g, Connection* c, Request* request) noexcept 
         g.transport.work += CHECK_WORK + request.length
         if not is_key_first(g, not decided):
             return access_refuse(g, c, request, ACCESS_FIELDS, name, length)
-        if not is_signed_by(g, account, request, field(g, literal("Signature"))):
+        if not is_signed_by(g, account, request, field_value(&g.fields, literal("Signature"))):
             return access_refuse(g, c, request, ACCESS_SIGNATURE, name, length)
         access_of(c).proved = True
     request.passed = decided

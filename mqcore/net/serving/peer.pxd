@@ -64,7 +64,7 @@ cdef struct Peer:
     Connection connection              # the first: a Connection* is a Peer*
     const Front* front                 # what it speaks
     bint fast_port
-    bint pops                          # the owner of POP's state has had a frame of it
+    bint pops                          # the owner of POP's state has had one of its frames
     uint8_t[HOST_V6_SIZE] host         # as a record's born host
     int32_t host_size
     ForwardShare forwarding
