@@ -573,7 +573,7 @@ cpdef enum:
     ANSWER_CLOSE = 3                     # close the connection
     ANSWER_DROP = 4                      # forget the parked request: it was answered
     ANSWER_OFFER = 5                     # as ANSWER_FRAME, but dropped when it is not read
-    ANSWER_DONE = 6               # forward N5: `parked` shares and `body_size` bytes of it are done
+    ANSWER_DONE = 6               # forward N5: its `parked` shares and `body_size` bytes are done
     FORWARD_PART_SHARE = 8               # shares of a part of a frame; a whole frame is one
     CONNECTION_SERVING_SHIFT = 48        # of a connection's id: the serving process's index ...
     CONNECTION_LIFE_SHIFT = 56           # ... and its incarnation, as far as it fits

@@ -212,13 +212,13 @@ class Core:
         return self._once(request, save, "the offsets", then)
 
     def once_modes_saved(
-        self, request: Request, go_on: Callable[[], Outcome | OutcomeJob]
+        self, request: Request, then: Callable[[], Outcome | OutcomeJob]
     ) -> Outcome | OutcomeJob:
         """As `once_saved`, of the modes of requests."""
         def save(done: Done) -> None:
             self.saving.save("modes", self.modes.begin, done)
 
-        return self._once(request, save, "the modes of requests", go_on)
+        return self._once(request, save, "the modes of requests", then)
 
     def _once(
         self, request: Request, save: Callable[[Done], None], what: str,

@@ -110,7 +110,7 @@ cdef struct Slave:
     int64_t claim_bytes               # CLAIM_BYTES, or what the ring takes
     AppendHead* claim                 # HS4, NULL: none
     int64_t room                      # for bytes of the log behind its head
-    int64_t have                      # of them came, of the log from `next_position` on
+    int64_t have                      # bytes that came, of the log from `next_position` on
     int64_t next_position                     # log position
     uint8_t* kept                     # while there is no claim: `have` bytes; a greeting before it is read
     bint greeted                      # HS7: `greeting` bytes are in `kept`

@@ -534,7 +534,7 @@ cdef place_access(ShmHead* head, int64_t size):
 
 
 cdef place_pops(ShmHead* head, bint pops):
-    """Behind all else: a run without POP has none of them. The last serving process is the owner."""
+    """They stand last, so that a run without POP has none. The last serving process is the owner."""
     cdef int64_t end = head.total_size
     cdef int i
     head.pop_owner = head.serving_count - 1 if pops else -1

@@ -1,4 +1,4 @@
-"""Lines of `http.masks`: what the page hides in messages, as text and as it is applied."""
+"""Lines of `http.masks`: parts of messages that the page hides."""
 from __future__ import annotations
 
 import re

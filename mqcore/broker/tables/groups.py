@@ -96,7 +96,7 @@ class GroupConfig:
 
     @property
     def backoff(self) -> Steps | Exponential:
-        """Of clients of gRPC; what the file has and nobody can read counts as none."""
+        """The policy for gRPC clients; one in the file that cannot be read counts as none."""
         try:
             return backoff_of(self.more.get(RETRY_POLICY))
         except ValueError:

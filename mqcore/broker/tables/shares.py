@@ -1,5 +1,5 @@
 """
-Room that peers share: a peer that invents names cannot take all of it (half HR1).
+Room that peers share. A peer that invents names cannot take all the room (half HR1).
 
 Rows that a peer adds to a table count for its address. Rows in a table are never taken away.
 """

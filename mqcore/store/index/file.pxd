@@ -28,7 +28,7 @@ cdef struct KeyIndex:
     int64_t keys_count
     int failure
     int64_t noted                     # I3: keys, since the file was opened ...
-    int64_t added                     # ... and those of them that do not wait
+    int64_t added                     # ... and keys that do not wait
     WaitingKey waiting[KEYS_WAITING]
     char path[LOG_PATH_MAX]
     char folder[LOG_PATH_MAX]
